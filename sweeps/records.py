@@ -1,0 +1,172 @@
+"""What the store hands out: frozen records, and the states they pass through.
+
+A record is a value: nothing that comes back from the store changes later.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, Literal, TypeVar
+
+T = TypeVar("T")
+
+
+class SweepState(StrEnum):
+    """Where a sweep stands. ``reason`` on the record says why."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    def is_finished(self) -> bool:
+        return self in (SweepState.COMPLETE, SweepState.FAILED, SweepState.CANCELLED)
+
+
+class TrialState(StrEnum):
+    """Where a trial, or one attempt at it, stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    #: Stopped by the scheduler because its point was doing badly.
+    PRUNED = "pruned"
+    #: Its loss became NaN or infinite.
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    def is_finished(self) -> bool:
+        return self not in (TrialState.WAITING, TrialState.RUNNING)
+
+
+Kind = Literal["sweep", "match"]
+#: What a person asked of a sweep and the runner has yet to carry out.
+Request = Literal["none", "pause", "cancel"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep or match, with counts of its trials."""
+
+    id: str
+    kind: Kind
+    name: str
+    state: SweepState
+    reason: str
+    requested: Request
+    #: The spec as submitted, as JSON values (a SweepSpec or a MatchSpec).
+    spec: dict[str, Any]
+    tags: tuple[str, ...]
+    notes: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    #: Trials that the spec asks for in all; None while a match cannot know.
+    num_trials: int | None
+    #: TrialState -> count, every state present.
+    trials: dict[str, int]
+    #: Lowest point number with the best mean objective: {"point", "params", "mean", "sd", "n"}.
+    best: dict[str, Any] | None
+    #: What analysis or matching found, once there is something. JSON values.
+    result: dict[str, Any] | None
+    #: State of the MLflow mirror: {"experiment_id", "url", "behind_seconds", "error"}.
+    mirror: dict[str, Any] | None
+    #: Seconds to the end, extrapolated from finished trials; None before the first.
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One configuration of a sweep, its replicates taken together: a row of the leaderboard."""
+
+    sweep_id: str
+    number: int
+    params: dict[str, Any]
+    #: Mean of the objective over finished replicates, its standard deviation (None for n < 2).
+    mean: float | None
+    sd: float | None
+    n: int
+    #: Of the replicates; running if any runs.
+    state: TrialState
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at a trial. A trial has several after a crash, a pause or a retry."""
+
+    id: int
+    number: int
+    state: TrialState
+    started_at: datetime
+    finished_at: datetime | None
+    #: "" while running; else what ended it: "complete", "diverged at step 12", "killed", …
+    exit_cause: str
+    #: Host, pid, git commit, versions, card, data checksum, peak memory in bytes.
+    provenance: dict[str, Any]
+    mlflow_run_id: str | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration trained once with one seed."""
+
+    sweep_id: str
+    number: int
+    point: int
+    seed: int
+    state: TrialState
+    #: The sampled values.
+    params: dict[str, Any]
+    #: The resolved TrainConfig, as JSON values without device.
+    config: dict[str, Any]
+    #: config_key(config); (sweep_id, config_key, seed) is unique.
+    config_key: str
+    #: What the trial is for in a match: "source", "calibration", "verdict"; "" in a sweep.
+    role: str
+    #: Measurement as JSON values, or None. See worker.measurement.
+    measurement: dict[str, Any] | None
+    #: Last value of the objective, None if it never was finite.
+    objective: float | None
+    #: Latest value of every scalar metric.
+    metrics: dict[str, float]
+    step: int
+    #: Steps of the whole run, None before the first report.
+    num_steps: int | None
+    diverged_at_step: int | None
+    exit_cause: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    attempts: tuple[Attempt, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a sweep, in order. ``id`` grows within the whole store."""
+
+    id: int
+    sweep_id: str
+    at: datetime
+    #: "sweep" (state changed), "trial" (state changed), "progress" (a report arrived), "result".
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Part of a listing; ``next`` is the cursor of the following part."""
+
+    items: list[T]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A runner's right to drive one sweep. Writes with an old token are refused."""
+
+    sweep_id: str
+    token: int
+    owner: str
