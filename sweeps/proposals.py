@@ -53,7 +53,7 @@ class Finished:
 
 
 class TrialReader(Protocol):
-    """Reads what the trials of one sweep recorded. Always the store's copy, so replay sees it too."""
+    """Reads what the trials of one sweep recorded: the store's copy, which replay sees too."""
 
     def metrics(
         self, number: int, names: Sequence[str] | None = None, max_points: int = 1000
