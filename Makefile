@@ -1,0 +1,48 @@
+# Five verbs: install, check, test, run, golden. Needs Python 3.11, make and a package index.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: install check test run golden lock format clean
+
+# The environment, exactly as locked; a second call does nothing.
+install: .venv/installed
+
+.venv/installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the lock is for Python 3.11; found %d.%d. Set PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch .venv/installed
+
+# Format, lint, types and the direction of imports.
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Every test. ARGS="-k name" runs some of them.
+test: install
+	$(BIN)/pytest $(ARGS)
+
+# Start everything and run the quickstart; ONCE=1 ends when it is through.
+run: install
+	@$(BIN)/ndsweep quickstart $(if $(ONCE),--once)
+
+# Make the golden values anew. A commit that moves them says so under Numerics in the changelog.
+golden: install
+	$(BIN)/python -m tests.worker.golden
+
+# Lock what a new environment installs now. The project itself is not in it.
+lock:
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	(echo "# Made by 'make lock' with Python 3.11. Do not edit."; build/lock/bin/pip freeze --all --exclude-editable --exclude pip) > requirements.lock
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
