@@ -1,0 +1,104 @@
+"""Can a trial ever run on this cluster? Imports no ray, so that the API may ask."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """What one machine of the cluster offers in all, busy or not."""
+
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True)
+class ClusterShape:
+    """The machines that a runner sees."""
+
+    nodes: tuple[NodeShape, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, for the store."""
+        return {"nodes": [{"cpus": node.cpus, "gpus": node.gpus} for node in self.nodes]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "ClusterShape":
+        """The inverse of ``to_json``."""
+        return cls(tuple(NodeShape(n["cpus"], n["gpus"]) for n in data["nodes"]))
+
+    def fits(self, cpus: float, gpus: float) -> int:
+        """How many such trials run at the same time; 0 = none, ever."""
+        return sum(_fits_on(node, cpus, gpus) for node in self.nodes)
+
+    def describe(self) -> str:
+        """The machines in words: "2 machines: 16 CPUs and 1 GPU; 2 CPUs"."""
+        if not self.nodes:
+            return "no machine"
+        machines = "; ".join(_words(node.cpus, node.gpus) for node in self.nodes)
+        return machines if len(self.nodes) == 1 else f"{len(self.nodes)} machines: {machines}"
+
+
+# Ray counts resources in ten-thousandths; three trials of 0.333 share a card, four of 0.3 do not.
+_UNIT = 1e-4
+
+
+def _fits_on(node: NodeShape, cpus: float, gpus: float) -> int:
+    rooms = [
+        math.floor(offered / asked + _UNIT)
+        if gpus_share_a_card is False
+        else math.floor(offered) * math.floor(1 / asked + _UNIT)
+        for offered, asked, gpus_share_a_card in (
+            (node.cpus, cpus, False),
+            (node.gpus, gpus, 0 < gpus < 1),
+        )
+        if asked > 0
+    ]
+    return min(rooms, default=0)
+
+
+def _words(cpus: float, gpus: float) -> str:
+    def count(n: float, noun: str) -> str:
+        return f"{n:g} {noun}{'' if n == 1 else 's'}"
+
+    return count(cpus, "CPU") + (f" and {count(gpus, 'GPU')}" if gpus else "")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a spec can never run: the field to blame and a sentence."""
+
+    field: str
+    reason: str
+
+
+def why_not(cpus: float, gpus: float, shape: ClusterShape | None) -> Refusal | None:
+    """Say why a trial of these resources can never run, or None where it can.
+
+    Without a known cluster (``shape`` None) only what no cluster can do is refused: one trial
+    trains on one GPU or on a share of one.
+    """
+    if gpus > 1:
+        return Refusal("resources.gpus", f"one trial uses at most 1 GPU, got {gpus:g}")
+    if shape is None or shape.fits(cpus, gpus):
+        return None
+    asked = f"a trial asks for {_words(cpus, gpus)}, and the cluster offers {shape.describe()}"
+    most = max((node.gpus for node in shape.nodes), default=0.0)
+    return Refusal("resources.gpus" if gpus > most else "resources.cpus", asked)
+
+
+def can_run(spec: Any, shape: ClusterShape | None) -> Refusal | None:
+    """``why_not`` for a SweepSpec or a MatchSpec."""
+    return why_not(spec.resources.cpus, spec.resources.gpus, shape)
+
+
+def concurrency(asked: int | None, fits: int) -> int:
+    """How many trials may run at once: what was asked for, or what fits; at least one."""
+    return max(1, fits if asked is None else asked)
+
+
+def total(nodes: Sequence[NodeShape]) -> NodeShape:
+    """All machines together."""
+    return NodeShape(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))

@@ -1,0 +1,291 @@
+"""A local Ray cluster of our own, and the way to the one that is there.
+
+``start`` puts one Ray head beside this product: without a dashboard page, on free ports, behind a
+token, with its sockets below a short temporary folder (Ray refuses paths over 107 bytes). All of
+its processes share one session, whose leader ``start`` launched; ``stop`` ends exactly these and
+never another Ray of the machine. ``python -m sweeps.cluster --home DIR`` keeps one running.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.capacity import ClusterShape, NodeShape
+
+#: Bytes of shared memory; reports and configs are small.
+_OBJECT_STORE = 100_000_000
+# Seconds.
+_START_LIMIT = 60.0
+_STOP_LIMIT = 2.0
+
+
+class ClusterError(RuntimeError):
+    """The local cluster did not start. The text ends with what Ray printed."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A running local head, as ``ray.json`` records it."""
+
+    #: Host and port that ``ray.init`` connects to.
+    address: str
+    #: Session id that all of its processes share.
+    session: int
+    #: Its temporary folder, removed when it stops.
+    folder: str
+    #: File that holds the token.
+    token_path: str
+
+
+def start(home: Path, *, num_cpus: int | None = None, num_gpus: int | None = None) -> Head:
+    """Start the local head of ``home``, or return the one that runs already.
+
+    ``num_cpus`` defaults to the CPUs this process may use, ``num_gpus`` to what Ray detects.
+    Raises ClusterError.
+    """
+    head = running(home)
+    if head is not None:
+        return head
+    stop(home)
+    home.mkdir(parents=True, exist_ok=True)
+    token_path = _write_token(home)
+    folder = Path(tempfile.mkdtemp(prefix="nds-", dir=_short_temp()))
+    port = _free_port()
+    session, host = _launch(home, folder, token_path, port, num_cpus or usable_cpus(), num_gpus)
+    head = Head(f"{host}:{port}", session, str(folder), str(token_path))
+    _write(_info_path(home), json.dumps(asdict(head)))
+    return head
+
+
+def running(home: Path) -> Head | None:
+    """The local head of ``home`` if all of it is alive."""
+    head = _recorded(home)
+    if head is None:
+        return None
+    alive = _commands(head)
+    whole = all(any(name in line for line in alive.values()) for name in ("gcs_server", "raylet"))
+    return head if whole else None
+
+
+def stop(home: Path) -> None:
+    """End the local head of ``home`` and every process of its session. No head: does nothing."""
+    head = _recorded(home)
+    if head is None:
+        return
+    # A session id may have been given to somebody else after a restart of the machine.
+    if any(head.folder in line for line in _commands(head).values()):
+        _end_session(head.session)
+    shutil.rmtree(head.folder, ignore_errors=True)
+    _info_path(home).unlink(missing_ok=True)
+
+
+def connect(home: Path) -> None:
+    """Connect this process to the cluster: ``RAY_ADDRESS``, or else the local head of ``home``.
+
+    Raises ClusterError where there is neither, ConnectionError where it does not answer.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        head = _recorded(home)
+        if head is None:
+            raise ClusterError(
+                f"no Ray cluster: RAY_ADDRESS is unset and {_info_path(home)} absent"
+            )
+        address = head.address
+        os.environ.update(_token_environment(Path(head.token_path)))
+    import ray
+
+    # Ray reads its environment when it is imported, which may have been before the token was set.
+    ray._raylet.Config.initialize("")
+    ray.init(
+        address=address,
+        namespace="ndsweep",
+        log_to_driver=False,
+        logging_level="ERROR",
+        ignore_reinit_error=True,
+    )
+
+
+def shape() -> ClusterShape:
+    """The machines of the connected cluster."""
+    import ray
+
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return ClusterShape(tuple(NodeShape(n.get("CPU", 0.0), n.get("GPU", 0.0)) for n in nodes))
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use: its affinity, and the quota of its control group."""
+    allowed = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            allowed = min(allowed, max(1, int(quota) // int(period)))
+    return allowed
+
+
+def _launch(
+    home: Path,
+    folder: Path,
+    token_path: Path,
+    port: int,
+    num_cpus: int,
+    num_gpus: int | None,
+) -> tuple[int, str]:
+    """Run the starter; answer its session and the address that Ray chose for this machine."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
+    command += [f"--port={port}", f"--dashboard-port={_free_port()}", f"--num-cpus={num_cpus}"]
+    command += ["--include-dashboard=false", "--disable-usage-stats", "--no-monitor"]
+    command += ["--include-log-monitor=false", f"--temp-dir={folder}"]
+    command += [f"--object-store-memory={_OBJECT_STORE}"]
+    command += [] if num_gpus is None else [f"--num-gpus={num_gpus}"]
+    log = home / "logs" / "ray.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        starter = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | _head_environment(token_path),
+            start_new_session=True,
+        )
+        try:
+            code: int | None = starter.wait(_START_LIMIT)
+        except subprocess.TimeoutExpired:
+            code = None
+    printed = log.read_text(errors="replace")
+    host = re.search(rf"'([^']+):{port}'", printed)
+    if code != 0 or host is None:
+        _end_session(starter.pid)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ClusterError(
+            f"the local Ray cluster did not start (exit code {code}): {printed[-2000:]}"
+        )
+    return starter.pid, host.group(1)
+
+
+def _head_environment(token_path: Path) -> dict[str, str]:
+    return _token_environment(token_path) | {
+        # A worker imports torch before it is needed: 3 s that no trial waits for.
+        "RAY_preload_python_modules": "worker.tune_trainable",
+        "RAY_enable_metrics_collection": "0",
+    }
+
+
+def _token_environment(token_path: Path) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path)}
+
+
+def _write_token(home: Path) -> Path:
+    path = (home / "ray.token").resolve()
+    if not path.exists():
+        _write(path, secrets.token_hex(32))
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    """Write for the owner's eyes only, whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    part.replace(path)
+
+
+def _info_path(home: Path) -> Path:
+    return home / "ray.json"
+
+
+def _recorded(home: Path) -> Head | None:
+    try:
+        return Head(**json.loads(_info_path(home).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _short_temp() -> str:
+    folder = tempfile.gettempdir()
+    # Ray appends up to 70 bytes to it.
+    return folder if len(folder) < 30 else "/tmp"
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def _members(session: int) -> list[int]:
+    """Ids of the living processes of a session."""
+    members = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                # After the name in parentheses: state, parent, process group, session.
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    members.append(int(folder.name))
+    return members
+
+
+def _commands(head: Head) -> dict[int, str]:
+    commands = {}
+    for pid in _members(head.session):
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            commands[pid] = line.decode(errors="replace")
+    return commands
+
+
+def _end_session(session: int) -> None:
+    for how, seconds in ((signal.SIGTERM, _STOP_LIMIT), (signal.SIGKILL, _STOP_LIMIT)):
+        for pid in _members(session):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
+        end = time.monotonic() + seconds
+        while _members(session):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        else:
+            return
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Keep the local head of a home running until SIGTERM; exit code 1 if it dies on its own."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--num-cpus", type=int)
+    parser.add_argument("--num-gpus", type=int)
+    options: Any = parser.parse_args(arguments)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    head = start(options.home, num_cpus=options.num_cpus, num_gpus=options.num_gpus)
+    print(f"Ray runs at {head.address}", flush=True)
+    while not ended.wait(2.0):
+        if running(options.home) is None:
+            stop(options.home)
+            print("Ray ended by itself", file=sys.stderr, flush=True)
+            return 1
+    stop(options.home)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
