@@ -1,0 +1,112 @@
+"""Checkpoints that are whole or not there.
+
+One file each: 8 bytes of magic, the sha256 of the rest (32 bytes), then a torch archive that loads
+with ``weights_only``. Written under a temporary name, fsynced, renamed; the one before stays until
+the new one stands, and one more is kept so that a file damaged later costs seconds, not the run.
+"""
+
+import hashlib
+import io
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from worker.datasets import sync_folder
+from worker.errors import CheckpointError
+
+_LOG = logging.getLogger(__name__)
+_MAGIC = b"NDCKPT01"
+_KEPT = 2
+
+
+def save(folder: Path, step: int, state: dict[str, Any]) -> Path | None:
+    """Write the checkpoint of ``step``.
+
+    A disk that is full or gone is a warning, not an error: training goes on and the last good
+    checkpoint stays. Then the answer is None.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    payload = buffer.getbuffer()
+    path = folder / f"step-{step:010d}.ckpt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(path, _MAGIC + hashlib.sha256(payload).digest(), payload)
+    except OSError as error:
+        _LOG.warning(
+            "checkpoint at step %d was not written to %s (%s); training goes on without it",
+            step,
+            folder,
+            error.strerror or error,
+        )
+        return None
+    for old in _newest_first(folder)[_KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
+    """The newest whole checkpoint of this config, or None when the folder has none at all.
+
+    Raises CheckpointError when there are checkpoints and none can be used: starting again in
+    silence would throw work away.
+    """
+    paths = _newest_first(folder)
+    for path in paths:
+        try:
+            state = _read(path)
+        except (CheckpointError, OSError) as error:
+            _LOG.warning("%s is passed over: %s", path, error)
+            continue
+        if state["config_key"] != config_key:
+            raise CheckpointError(
+                f"{path} belongs to another config (key {state['config_key']}, this run's is "
+                f"{config_key}); give this run a folder of its own"
+            )
+        return state
+    if paths:
+        raise CheckpointError(
+            f"none of the {len(paths)} checkpoints in {folder} is whole; delete them to start "
+            "from step 0"
+        )
+    return None
+
+
+def remove_all(folder: Path) -> None:
+    """Delete the checkpoints of a finished run, and the folder if nothing else is in it."""
+    for path in _newest_first(folder):
+        path.unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.ckpt"), reverse=True)
+
+
+def _write(path: Path, header: bytes, payload: memoryview) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=".checkpoint-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(header)
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data = memoryview(path.read_bytes())
+    header, payload = data[:40], data[40:]
+    if bytes(header[:8]) != _MAGIC or bytes(header[8:]) != hashlib.sha256(payload).digest():
+        raise CheckpointError("its checksum is wrong, so it is truncated or damaged")
+    state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    return state

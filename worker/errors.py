@@ -1,0 +1,26 @@
+"""What goes wrong in the worker, as a small tree under one base class.
+
+    WorkerError
+    ├── DatasetNotFound    no prepared set of that name
+    ├── DatasetRefused     a file or folder that does not fit; nothing was prepared
+    └── CheckpointError    every checkpoint of a folder is damaged, or belongs to another config
+
+A config that cannot be trained (a batch larger than the set, a precision that the device lacks)
+raises ``worker.config.FieldError``, which names the field.
+"""
+
+
+class WorkerError(Exception):
+    """Base of everything that the worker refuses, with one sentence for the person who reads it."""
+
+
+class DatasetNotFound(WorkerError, LookupError):
+    """No prepared data set has this name."""
+
+
+class DatasetRefused(WorkerError, ValueError):
+    """A source whose counts, shapes, labels or checksum are wrong. Nothing was prepared."""
+
+
+class CheckpointError(WorkerError):
+    """No checkpoint of a folder can be used."""

@@ -1,0 +1,52 @@
+"""Error of a network on held-out images."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from worker.augment import Pixels, plain
+
+#: Images per forward pass. On a CPU more falls out of its caches (see docs/experiments.md).
+_BATCH = {"cpu": 128, "cuda": 2000}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one pass over held-out images found."""
+
+    #: Fraction of images whose largest logit is not their label's, 0..1.
+    error: float
+    #: False when any logit was NaN or infinite: then ``error`` means nothing.
+    is_finite: bool
+
+
+def evaluate(
+    model: nn.Module,
+    pixels: Pixels,
+    indices: Tensor,  # (N,) int64, on the device
+    autocast: Callable[[], AbstractContextManager[object]],
+    stop: Callable[[], bool],
+) -> Evaluation | None:
+    """Evaluate with running statistics; None when ``stop`` said so between two batches."""
+    model.eval()
+    wrong, bad = [], []
+    try:
+        with torch.inference_mode():
+            for part in indices.split(_BATCH[pixels.device.type]):
+                if stop():
+                    return None
+                images = plain(pixels, part)
+                if pixels.device.type == "cuda":
+                    images = images.contiguous(memory_format=torch.channels_last)
+                with autocast():
+                    logits = model(images)
+                labels = pixels.labels.index_select(0, part)
+                wrong.append((logits.argmax(1) != labels).sum())
+                bad.append((~torch.isfinite(logits)).any())
+    finally:
+        model.train()
+    count = int(torch.stack(wrong).sum())
+    return Evaluation(count / len(indices), not bool(torch.stack(bad).any()))

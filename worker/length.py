@@ -1,0 +1,56 @@
+"""How long a run is, and what a config needs of its data set. Imports no torch.
+
+A service calls ``check_fits`` when a spec is submitted, so that a batch larger than the set is
+refused there and not inside a trial.
+"""
+
+from dataclasses import dataclass
+
+from worker.config import FieldError, TrainConfig
+from worker.datasets import DatasetInfo
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is, in steps."""
+
+    num_steps: int
+    steps_per_epoch: int
+    batch_size: int
+    #: Training images, without the validation split.
+    num_train: int
+
+
+def check_fits(config: TrainConfig, info: DatasetInfo) -> Length:
+    """Length of a config's run on a prepared set. Raises FieldError where the two do not fit."""
+    config = config.resolved()
+    num_train = info.num_train - round(info.num_train * config.validation_fraction)
+    if min(info.shape[:2]) < 4:
+        raise FieldError(
+            "dataset",
+            "dataset must have images of at least 4 x 4 pixels, because the network halves them "
+            f"twice; got {info.shape[0]} x {info.shape[1]}",
+        )
+    return run_length(config, num_train)
+
+
+def run_length(config: TrainConfig, num_train: int) -> Length:
+    """Steps of a resolved config over ``num_train`` images; refuses batches that cannot be."""
+    size = config.batch_size
+    if size > num_train:
+        raise FieldError(
+            "batch_size",
+            f"batch_size must be at most the {num_train} training images (after the validation "
+            f"split), got {size}",
+        )
+    rest = num_train % size
+    smallest = size if config.last_batch == "drop" or rest == 0 else rest
+    if smallest == 1 and config.gamma_c is not None:
+        raise FieldError(
+            "batch_size",
+            "batch_size must leave no batch of one image with gamma_c, whose batch norm needs two; "
+            f"got {size} over {num_train} training images",
+        )
+    per_epoch = num_train // size + (config.last_batch == "keep" and rest > 0)
+    steps = config.steps if config.steps is not None else (config.epochs or 0) * per_epoch
+    return Length(steps, per_epoch, size, num_train)

@@ -1,0 +1,192 @@
+"""Everything one run holds between two steps: what a checkpoint must bring back."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from ndadam.softmax import logit_penalty
+from worker import checkpoint
+from worker.batches import BatchStream
+from worker.config import TrainConfig
+from worker.device import autocast
+from worker.device_data import load_run_data
+from worker.dynamics import Dynamics
+from worker.evaluation import evaluate
+from worker.length import run_length
+from worker.measurement import Measurement, Report, Status
+from worker.networks import build_network
+from worker.optimizers import LearningRates, build_optimizer
+from worker.provenance import peak_memory_bytes, provenance
+from worker.tally import Tally
+
+
+class Stopped(Exception):
+    """``stop`` said so during an evaluation; the report is still owed."""
+
+
+class Run:
+    """One training run: its network, optimizer, data and what it has yet to report."""
+
+    def __init__(
+        self,
+        config: TrainConfig,  # resolved
+        home: Path,
+        device: torch.device,
+        measurement: Measurement | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.config, self.device, self._stop = config, device, stop
+        measured = measurement.model_dump_json() if measurement else "nothing"
+        #: What a checkpoint must have been written for.
+        self.key = f"{config.key()} seed {config.seed} measuring {measured}"
+        torch.manual_seed(config.seed)
+        self.data = load_run_data(config, home, device)
+        self.length = run_length(config, len(self.data.train_indices))
+        info = self.data.info
+        self.model = build_network(config, info.num_classes, info.shape[2], device)
+        self.optimizer = build_optimizer(config, self.model)
+        self._rates = LearningRates(config, self.optimizer, self.length)
+        self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
+        self._autocast = partial(autocast, config, device)
+        self._report_every = config.report_every or self.length.steps_per_epoch
+        self.tally = Tally()
+        self.dynamics = Dynamics(config, self.model, self.optimizer, measurement)
+        #: Optimizer steps done.
+        self.step = 0
+        self._last_metrics: dict[str, float] = {}
+        self._provenance = provenance(device, info)
+        self._owes_provenance = True
+
+    def take_step(self) -> None:
+        """One optimizer step."""
+        step = self.step
+        images, labels = self._stream.batch(step)
+        self._rates.set(step)
+        self.dynamics.before_step(step, self._next_report(step))
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._autocast():
+            logits = self.model(images)
+        logits = logits.float()
+        loss = F.cross_entropy(logits, labels)
+        if self.config.lambda_c is not None:
+            loss = loss + logit_penalty(logits, self.config.lambda_c)
+        loss.backward()
+        self.optimizer.step()
+        self.dynamics.after_step(step)
+        self.tally.add(step, loss.detach(), logits.detach(), labels)
+        self.step = step + 1
+
+    def is_report_due(self) -> bool:
+        """Whether the steps done so far call for a report that has not been given."""
+        if self.tally.diverged_at is not None:
+            return True
+        return self._is_report_step(self.step) and self.tally.is_open
+
+    def report(self) -> Report:
+        """The report that is due. Raises Stopped when ``stop`` interrupts its evaluation."""
+        self.tally.drain()
+        if self.tally.diverged_at is None:
+            held_out = self._evaluate()
+            if held_out is not None:
+                return self._finish_report(held_out)
+            # The loss of the last batch was finite and the weights it left behind are not.
+            self.tally.diverged_at = self.step - 1
+        at = self.tally.diverged_at + 1
+        metrics = self._last_metrics | self.tally.metrics()
+        return self._make_report(at, "diverged", metrics, diverged_at_step=at)
+
+    def _finish_report(self, held_out: dict[str, float]) -> Report:
+        done = self.step == self.length.num_steps
+        metrics = self.tally.metrics() | held_out | self.dynamics.metrics()
+        if done:
+            metrics |= self.dynamics.final_metrics()
+        metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        report = self._make_report(self.step, "complete" if done else "running", metrics)
+        self._last_metrics = metrics
+        self.tally.reset()
+        return report
+
+    def _make_report(
+        self,
+        step: int,
+        status: Status,
+        metrics: dict[str, float],
+        diverged_at_step: int | None = None,
+    ) -> Report:
+        found: dict[str, Any] = {}
+        if self._owes_provenance or status != "running":
+            peak = peak_memory_bytes(self.device)
+            found = self._provenance | {"peak_memory_bytes": peak} | self.dynamics.provenance()
+            self._owes_provenance = False
+        return Report(
+            step=step,
+            num_steps=self.length.num_steps,
+            status=status,
+            metrics=metrics,
+            series=self.dynamics.take_series(),
+            diverged_at_step=diverged_at_step,
+            provenance=found,
+        )
+
+    def _next_report(self, step: int) -> int:
+        """Steps done at the first report after ``step`` of them."""
+        every = self._report_every
+        return min((step // every + 1) * every, self.length.num_steps)
+
+    def _is_report_step(self, step: int) -> bool:
+        return step % self._report_every == 0 or step == self.length.num_steps
+
+    def _evaluate(self) -> dict[str, float] | None:
+        """Errors on held-out images; None when the network's outputs are not finite."""
+        data, found = self.data, {}
+        spans = []
+        if len(data.validation_indices):
+            spans.append(("validation_error", data.train, data.validation_indices))
+        if self.config.test_evaluation == "curve" or self.step == self.length.num_steps:
+            spans.append(("test_error", data.test, data.test_indices))
+        for name, pixels, indices in spans:
+            result = evaluate(self.model, pixels, indices, self._autocast, self._stop)
+            if result is None:
+                raise Stopped
+            if not result.is_finite:
+                return None
+            found[name] = result.error
+        return found
+
+    def save(self, folder: Path | None) -> None:
+        """Write a checkpoint of this very moment."""
+        if folder is None:
+            return
+        self.tally.drain()
+        state = {
+            "config_key": self.key,
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "tally": self.tally.state(),
+            "dynamics": self.dynamics.state(),
+            "last_metrics": self._last_metrics,
+            "generator": torch.get_rng_state(),
+        }
+        if self.device.type == "cuda":
+            state["cuda_generator"] = torch.cuda.get_rng_state(self.device)
+        checkpoint.save(folder, self.step, state)
+
+    def resume(self, state: dict[str, Any] | None) -> None:
+        """Go on from a checkpoint, or from the start when there is none."""
+        if state is None:
+            return
+        self.step = state["step"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.tally.load(state["tally"])
+        self.dynamics.load(state["dynamics"])
+        self._last_metrics = state["last_metrics"]
+        torch.set_rng_state(state["generator"])
+        if self.device.type == "cuda" and "cuda_generator" in state:
+            torch.cuda.set_rng_state(state["cuda_generator"], self.device)

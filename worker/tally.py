@@ -1,0 +1,99 @@
+"""Training metrics between two reports, kept without stalling the device.
+
+A step only appends tensors. They are read every ``DRAIN_STEPS`` steps, at a report and at a
+checkpoint; the sums do not depend on when that happens, so a resumed run reports the same numbers.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: A NaN or infinite loss must be noticed within 100 steps.
+DRAIN_STEPS = 50
+
+
+class Tally:
+    """Sums of loss, errors and logits since the last report; finds the first non-finite loss."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._first_pending = 0
+        #: Step (from 0) at which the loss was first NaN or infinite.
+        self.diverged_at: int | None = None
+        self.seconds = 0.0
+        self.reset()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether steps were taken since the last report."""
+        return bool(self._pending) or self.steps > 0
+
+    def reset(self) -> None:
+        """Start a new span after a report."""
+        self.steps = 0
+        self._loss = 0.0
+        self._wrong = 0
+        self._images = 0
+        self._logit_squares = 0.0
+        self._logits = 0
+        self.seconds = 0.0
+
+    def add(self, step: int, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Note one step. Reads nothing from a CUDA device."""
+        if not self._pending:
+            self._first_pending = step
+        self._pending.append((loss, logits, labels))
+        # On a CPU reading is free, so a divergence ends the run in the very step.
+        if len(self._pending) >= DRAIN_STEPS or (
+            loss.device.type == "cpu" and not math.isfinite(loss.item())
+        ):
+            self.drain()
+
+    def drain(self) -> None:
+        """Read what is pending. Steps from the first non-finite loss on are left out."""
+        if not self._pending:
+            return
+        losses, logits, labels = zip(*self._pending, strict=True)
+        values = torch.stack(losses).tolist()
+        # One norm per batch: a sum over several would depend on when they were drained.
+        norms = torch.stack(
+            [torch.linalg.vector_norm(part, dtype=torch.float64) for part in logits]
+        ).tolist()
+        wrong = torch.stack(
+            [(z.argmax(1) != y).sum() for z, y in zip(logits, labels, strict=True)]
+        ).tolist()
+        for index, loss in enumerate(values):
+            if not math.isfinite(loss):
+                self.diverged_at = self._first_pending + index
+                break
+            self.steps += 1
+            self._loss += loss
+            self._wrong += wrong[index]
+            self._images += len(labels[index])
+            self._logit_squares += norms[index] ** 2
+            self._logits += logits[index].numel()
+        self._pending.clear()
+
+    def metrics(self) -> dict[str, float]:
+        """Means since the last report; empty when no finite step was taken."""
+        if not self.steps:
+            return {}
+        found = {
+            "train_loss": self._loss / self.steps,
+            "train_error": self._wrong / self._images,
+            "logit_rms": math.sqrt(self._logit_squares / self._logits),
+        }
+        if self.seconds > 0:
+            found["images_per_second"] = self._images / self.seconds
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint. Call ``drain`` first."""
+        assert not self._pending
+        return {k: v for k, v in vars(self).items() if k not in ("_pending", "_first_pending")}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``."""
+        vars(self).update(state)

@@ -1,0 +1,84 @@
+"""Trains one configuration: a generator of reports."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, perf_counter
+
+from worker import checkpoint
+from worker.config import TrainConfig
+from worker.datasets import dataset_info, default_home
+from worker.device import arithmetic, choose_device
+from worker.length import check_fits
+from worker.measurement import Measurement, Report
+from worker.run_state import Run, Stopped
+
+
+def train(
+    config: TrainConfig,
+    *,
+    data_home: Path | str | None = None,
+    checkpoint_dir: Path | str | None = None,
+    checkpoint_seconds: float = 30.0,
+    measurement: Measurement | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[Report]:
+    """Train a configuration and yield its metrics as it goes.
+
+    What cannot be trained is refused here, before the first step: FieldError names the field of a
+    config that fits neither the data nor the machine, WorkerError a data set or checkpoint.
+
+    The last report has status "complete", or "diverged" when the loss became NaN or infinite. A run
+    that ``stop`` ends has no such report; its checkpoint is written, and calling ``train`` again
+    with the same ``checkpoint_dir`` goes on as if it had never stopped, bit for bit on a CPU.
+
+    Torch's default random generators are seeded with ``config.seed``.
+
+    Args:
+        config: What to train; unset fields resolve to the published values.
+        data_home: Folder of prepared data sets; none = ``NDSWEEP_DATA`` or the user's cache.
+        checkpoint_dir: Where checkpoints are written and looked for. A folder per run.
+        checkpoint_seconds: Time between checkpoints.
+        measurement: Weight dynamics to record per step.
+        stop: Asked before every step and between batches of an evaluation.
+    """
+    config = config.resolved()
+    home = Path(data_home) if data_home is not None else default_home()
+    device = choose_device(config)
+    check_fits(config, dataset_info(config.dataset, home))
+    folder = Path(checkpoint_dir) if checkpoint_dir is not None else None
+    never = stop or (lambda: False)
+
+    def reports() -> Iterator[Report]:
+        with arithmetic(config, device):
+            run = Run(config, home, device, measurement, never)
+            if folder is not None:
+                run.resume(checkpoint.load_newest(folder, run.key))
+            yield from _loop(run, folder, checkpoint_seconds, never)
+
+    return reports()
+
+
+def _loop(
+    run: Run, folder: Path | None, checkpoint_seconds: float, stop: Callable[[], bool]
+) -> Iterator[Report]:
+    saved_at = monotonic()
+    began = perf_counter()
+    while True:
+        if run.is_report_due():
+            run.tally.seconds += perf_counter() - began
+            try:
+                report = run.report()
+            except Stopped:
+                run.save(folder)
+                return
+            yield report
+            if report.status != "running":
+                return
+            began = perf_counter()
+        if stop() or (folder is not None and monotonic() - saved_at > checkpoint_seconds):
+            run.tally.seconds += perf_counter() - began
+            run.save(folder)
+            if stop():
+                return
+            saved_at, began = monotonic(), perf_counter()
+        run.take_step()
