@@ -1,0 +1,284 @@
+"""Decides from measured series whether one optimizer moves weights as fast as another.
+
+Input are per-step effective learning rates, root mean squares over weight vectors, of a source and
+a target over the same steps, one pair per seed. Everything is compared as a log ratio, source over
+target. Pure Python; running the two is somebody else's job (``sweeps`` through Ray, or any loop
+with ``EffectiveLR``).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from ndadam.blocks import block_error, block_length
+from ndadam.statistics import CONFIDENCE, equivalence_of_logs, mean_interval
+from ndadam.theory import Criterion, fit_rate
+
+#: A window must let this many 1 / (1 - beta2) pass first, this many 1 / (1 - beta1), and this
+#: many steps at least: ND-Adam's moments hold the large first gradients until then.
+_BURN_BETA2, _BURN_BETA1, _BURN_LEAST = 3, 5, 300
+#: Slopes d log e / d log rate outside this range come from noise, not from an optimizer.
+SLOPE_RANGE = (0.5, 1.5)
+#: The block of a bootstrap spans at least this many 1 / (1 - beta1).
+_BLOCK_BETA1 = 3
+
+VerdictState = Literal["matched", "not shown", "not matchable"]
+
+#: What the headline number compares, for sentences.
+_NAMES: dict[Criterion, str] = {
+    "stationary": "stationary",
+    "least_squares": "least squares",
+    "equal_rotation": "equal rotation",
+    "equal_mean": "equal mean",
+    "schedule": "schedule",
+}
+
+
+def burn_in_steps(betas: tuple[float, float]) -> int:
+    """Steps to ignore at the start of an ND-Adam run before its rate is stationary."""
+    beta1, beta2 = betas
+    return math.ceil(max(_BURN_BETA2 / (1 - beta2), _BURN_BETA1 / (1 - beta1), _BURN_LEAST) - 1e-6)
+
+
+def least_block(averaging: float, every: int) -> int:
+    """Shortest block, in records taken ``every`` steps, given momentum or beta1."""
+    return max(2, math.ceil(_BLOCK_BETA1 / (1 - averaging) / every - 1e-6))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Effective learning rates of source and target at the same steps, with the same seed."""
+
+    source: Sequence[float]
+    target: Sequence[float]
+
+    def __post_init__(self) -> None:
+        if len(self.source) != len(self.target):
+            raise ValueError(
+                "source and target must cover the same steps, got "
+                f"{len(self.source)} and {len(self.target)} values"
+            )
+        for name, values in (("source", self.source), ("target", self.target)):
+            for i, value in enumerate(values):
+                if not (math.isfinite(value) and value >= 0):
+                    raise ValueError(
+                        f"{name} must hold effective learning rates, finite and >= 0; value {i} "
+                        f"is {value}"
+                    )
+            if not any(values):
+                raise ValueError(f"{name} never moved: all of its {len(values)} values are 0")
+
+    def part(self, start: int, stop: int) -> "Pair":
+        return Pair(self.source[start:stop], self.target[start:stop])
+
+
+# --- The log ratio by a criterion ----------------------------------------------------------------
+
+
+def log_ratio(criterion: Criterion, pair: Pair) -> float:
+    """Log of the multiple by which the target's curve falls short of the source's."""
+    ones = [1.0] * len(pair.source)
+    multiple = fit_rate(_sum_criterion(criterion), ones, pair.source, pair.target)
+    return math.log(multiple)
+
+
+def _sum_criterion(criterion: Criterion) -> Criterion:
+    """Stationary rates are root mean squares, and so is the size of a schedule's match."""
+    return "equal_rotation" if criterion in ("stationary", "schedule") else criterion
+
+
+def influence(criterion: Criterion, pair: Pair) -> list[float]:
+    """What each step adds to the log ratio, to first order: a series with mean 0.
+
+    The error of its mean is the error of the log ratio.
+    """
+    a, b = pair.source, pair.target
+    kind = _sum_criterion(criterion)
+    if kind == "equal_mean":
+        ma, mb = fmean(a), fmean(b)
+        return [x / ma - y / mb for x, y in zip(a, b, strict=True)]
+    bb = fmean(y * y for y in b)
+    if kind == "least_squares":
+        ab = fmean(x * y for x, y in zip(a, b, strict=True))
+        return [x * y / ab - y * y / bb for x, y in zip(a, b, strict=True)]
+    aa = fmean(x * x for x in a)
+    return [(x * x / aa - y * y / bb) / 2 for x, y in zip(a, b, strict=True)]
+
+
+@dataclass(frozen=True)
+class LogRatio:
+    """Log ratio over seeds with the wider of two intervals."""
+
+    value: float
+    low: float
+    high: float
+    #: "steps": moving blocks within the runs; "seeds": t over seeds.
+    interval_from: Literal["steps", "seeds"]
+    per_seed: tuple[float, ...]
+
+    @property
+    def half_width(self) -> float:
+        return self.high - self.value
+
+
+def measure(
+    criterion: Criterion, pairs: Sequence[Pair], least: int, confidence: float = CONFIDENCE
+) -> LogRatio:
+    """The log ratio of a criterion over seeds, with its interval.
+
+    ``least`` is the shortest block, from ``least_block``. Raises ValueError for a window of fewer
+    than four blocks.
+    """
+    if not pairs:
+        raise ValueError("pairs needs at least one seed, got none")
+    values = [log_ratio(criterion, pair) for pair in pairs]
+    by_steps = _half_width_by_steps([influence(criterion, p) for p in pairs], least, confidence)
+    over_seeds = mean_interval(values, confidence)
+    by_seeds = over_seeds.half_width or 0.0
+    half = max(by_steps, by_seeds)
+    return LogRatio(
+        over_seeds.mean,
+        over_seeds.mean - half,
+        over_seeds.mean + half,
+        "seeds" if by_seeds > by_steps else "steps",
+        tuple(values),
+    )
+
+
+def _half_width_by_steps(series: Sequence[Sequence[float]], least: int, confidence: float) -> float:
+    """Of the mean over seeds: the seeds' runs are independent, so their variances add."""
+    widths = []
+    for values in series:
+        # Longer blocks than an eighth of the window would leave too few to see their spread.
+        length = max(least, min(block_length(values, least), len(values) // 8))
+        widths.append(block_error(values, length).half_width(confidence))
+    return math.sqrt(sum(w * w for w in widths)) / len(widths)
+
+
+def drift(
+    criterion: Criterion, pairs: Sequence[Pair], least: int, confidence: float = CONFIDENCE
+) -> LogRatio:
+    """Log ratio of the window's second half minus that of its first, with its interval."""
+    half = len(pairs[0].source) // 2
+    first = measure(criterion, [p.part(0, half) for p in pairs], least, confidence)
+    second = measure(criterion, [p.part(half, 2 * half) for p in pairs], least, confidence)
+    moved = [b - a for a, b in zip(first.per_seed, second.per_seed, strict=True)]
+    by_steps = math.hypot(first.half_width, second.half_width)
+    by_seeds = mean_interval(moved, confidence).half_width or 0.0
+    width = max(by_steps, by_seeds)
+    mean = fmean(moved)
+    kind: Literal["steps", "seeds"] = "seeds" if by_seeds > by_steps else "steps"
+    return LogRatio(mean, mean - width, mean + width, kind, tuple(moved))
+
+
+# --- Correction ----------------------------------------------------------------------------------
+
+
+def correct_rate(
+    history: Sequence[tuple[float, float]], *, first_slope: float
+) -> tuple[float, float]:
+    """The next rate to try and the slope used, from (rate, log ratio) of the runs so far.
+
+    Secant in logs: the first correction takes ``first_slope`` = d log e / d log rate (1 for
+    ndadam, 1/2 for optimizers with decay), later ones the slope that two runs showed, within
+    ``SLOPE_RANGE`` of it.
+    """
+    rate, gap = history[-1]
+    slope = first_slope
+    if len(history) > 1:
+        before, gap_before = history[-2]
+        apart = math.log(rate / before)
+        if abs(apart) > 1e-12:
+            low, high = (bound * first_slope for bound in SLOPE_RANGE)
+            slope = min(high, max(low, (gap_before - gap) / apart))
+    return rate * math.exp(gap / slope), slope
+
+
+# --- Over the whole run --------------------------------------------------------------------------
+
+
+def smooth_rms(values: Sequence[float], width: int) -> list[float]:
+    """Root mean squares over consecutive stretches of ``width`` values; a short rest is dropped."""
+    stretches = range(0, len(values) - width + 1, width)
+    return [math.sqrt(fmean(v * v for v in values[i : i + width])) for i in stretches]
+
+
+def fraction_inside(source: Sequence[float], target: Sequence[float], tolerance: float) -> float:
+    """Share of the stretches in which source and target differ by no more than the tolerance."""
+    bound = math.log1p(tolerance)
+    inside = [
+        a > 0 and b > 0 and abs(math.log(a / b)) <= bound
+        for a, b in zip(source, target, strict=True)
+    ]
+    return sum(inside) / len(inside)
+
+
+def rms_log_error(source: Sequence[float], target: Sequence[float]) -> float:
+    """Root mean square of log(source / target) over stretches, where both move."""
+    logs = [math.log(a / b) for a, b in zip(source, target, strict=True) if a > 0 and b > 0]
+    return math.sqrt(fmean(x * x for x in logs))
+
+
+# --- Verdict -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict and the sentence that justifies it."""
+
+    state: VerdictState
+    sentence: str
+
+
+def judge(
+    criterion: Criterion,
+    ratio: LogRatio,
+    moved: LogRatio | None,
+    *,
+    tolerance: float,
+    inside: float,
+    num_seeds: int,
+    log_error: float | None = None,
+) -> Finding:
+    """Matched only where the whole interval lies inside the tolerance and nothing drifts.
+
+    ``moved`` is the drift of a window that should be stationary, None where the criterion allows
+    ratios to change along the run; ``log_error`` the RMS log error that the schedule criterion
+    must keep inside the tolerance as well. A ratio that merely is not significantly different
+    from 1 is "not shown".
+    """
+    name = _NAMES[criterion]
+    found = (
+        f"source over target is {math.exp(ratio.value):.3f}, 95 % interval "
+        f"{math.exp(ratio.low):.3f} to {math.exp(ratio.high):.3f}, over {num_seeds} "
+        f"seed{'s' if num_seeds > 1 else ''}"
+    )
+    bound = math.log1p(tolerance)
+    label = f"{name}, ±{100 * tolerance:.3g} %"
+    reason = ""
+    if not equivalence_of_logs(ratio.low, ratio.high, tolerance).shown:
+        if ratio.low > bound or ratio.high < -bound:
+            reason = "the two differ by more than the tolerance"
+        elif abs(ratio.value) > bound:
+            reason = "the measured ratio lies outside the tolerance"
+        else:
+            reason = "the interval reaches outside the tolerance; more seeds or steps narrow it"
+    elif moved is not None and _drifts(moved, bound):
+        reason = (
+            f"the ratio still moves by {100 * math.expm1(moved.value):+.1f} % between the halves "
+            "of the window; a longer run with a later window would settle"
+        )
+    elif log_error is not None and log_error > bound:
+        reason = f"along the run the curves differ by {100 * log_error:.1f} % RMS in logs"
+    if reason:
+        return Finding("not shown", f"Not shown ({label}): {found}; {reason}.")
+    return Finding(
+        "matched", f"Matched ({label}, inside tolerance for {inside:.2f} of the run): {found}."
+    )
+
+
+def _drifts(moved: LogRatio, bound: float) -> bool:
+    """A drift counts where it is certain and as large as the tolerance."""
+    return abs(moved.value) > moved.half_width and abs(moved.value) > bound
