@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
+from worker.measurement import Report
+
 T = TypeVar("T")
 
 
@@ -170,3 +172,96 @@ class Claim:
     sweep_id: str
     token: int
     owner: str
+
+
+@dataclass(frozen=True)
+class NewTrial:
+    """A trial to be added to a sweep. The store gives it its number."""
+
+    point: int
+    seed: int
+    params: dict[str, Any]
+    #: TrainConfig.stored() with this seed.
+    config: dict[str, Any]
+    config_key: str
+    role: str = ""
+    measurement: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class TrialReports:
+    """Reports of one attempt at a trial, in the order they arrived."""
+
+    number: int
+    attempt_id: int
+    reports: list[Report]
+
+
+@dataclass(frozen=True)
+class PointCurve:
+    """One metric of one point over steps: mean, deviation and count over its seeds."""
+
+    point: int
+    steps: list[int]
+    mean: list[float]
+    #: None where fewer than two seeds have reached the step.
+    sd: list[float | None]
+    n: list[int]
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """One reported value as the mirror sends it; ``at_ms`` never changes, so repeats are alike."""
+
+    seq: int
+    name: str
+    step: int
+    value: float
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class PendingAttempt:
+    """An attempt with metrics or a state that the mirror has not sent yet."""
+
+    trial: Trial
+    attempt: Attempt
+    metrics: list[MetricPoint]
+    #: Acknowledge with this: the ``seq`` of the last of ``metrics``, or what was sent before.
+    upto: int
+    #: Metrics beyond ``upto`` wait for the next round.
+    more: bool
+
+
+@dataclass(frozen=True)
+class PendingSweep:
+    """A sweep that changed since the mirror sent it. Acknowledge with ``revision``."""
+
+    sweep: Sweep
+    revision: int
+
+
+@dataclass(frozen=True)
+class MirrorWork:
+    """What the mirror has yet to send, oldest first."""
+
+    sweeps: list[PendingSweep]
+    attempts: list[PendingAttempt]
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """How far the mirror is behind."""
+
+    sweeps: int
+    attempts: int
+    metrics: int
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A runner's last sign of life, and what it said about its cluster."""
+
+    owner: str
+    at: datetime
+    info: dict[str, Any]

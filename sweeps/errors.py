@@ -1,0 +1,125 @@
+"""What can go wrong in a sweep, as one tree.
+
+::
+
+    SweepsError
+    ├── NotFound
+    │   ├── SweepNotFound
+    │   ├── TrialNotFound
+    │   └── PresetNotFound
+    ├── InvalidQuery            a question that cannot be answered as asked
+    │   ├── InvalidCursor
+    │   ├── InvalidSort
+    │   ├── InvalidLimit
+    │   └── InvalidFilter
+    ├── Conflict                right in itself, but not in this state
+    │   ├── IdempotencyConflict
+    │   └── SweepStateConflict
+    ├── LeaseLost               another runner drives the sweep now
+    └── StoreUnavailable        the database cannot be reached; try again
+
+Every error carries a sentence for the person who will read it and, where one input is to blame,
+``field``: its dotted path.
+"""
+
+
+class SweepsError(Exception):
+    """Base of every error of this package. ``str(error)`` is a sentence."""
+
+    def __init__(self, detail: str, *, field: str | None = None) -> None:
+        super().__init__(detail)
+        self.field = field
+
+
+class NotFound(SweepsError):
+    """Something was named that does not exist."""
+
+
+class SweepNotFound(NotFound):
+    """No sweep or match has this id."""
+
+    def __init__(self, sweep_id: str) -> None:
+        super().__init__(f"there is no sweep {sweep_id[:80]!r}", field="id")
+
+
+class TrialNotFound(NotFound):
+    """The sweep has no trial of this number."""
+
+    def __init__(self, sweep_id: str, number: int) -> None:
+        super().__init__(f"sweep {sweep_id} has no trial {number}", field="number")
+
+
+class PresetNotFound(NotFound):
+    """No preset has this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(
+            f"there is no preset {name[:80]!r}; there are {', '.join(known)}", field="name"
+        )
+
+
+class InvalidQuery(SweepsError):
+    """A listing was asked for in a way that has no answer."""
+
+
+class InvalidCursor(InvalidQuery):
+    """The cursor was not made by this listing, or for another sort order."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"cursor {why}; use the 'next' of the page before, with the same sort",
+            field="cursor",
+        )
+
+
+class InvalidSort(InvalidQuery):
+    """The listing cannot be sorted by this key. ``allowed`` lists those that it can."""
+
+    def __init__(self, sort: str, allowed: list[str]) -> None:
+        super().__init__(
+            f"sort must be one of {', '.join(allowed)}, with a leading - for descending; "
+            f"got {sort[:80]!r}",
+            field="sort",
+        )
+        self.allowed = allowed
+
+
+class InvalidLimit(InvalidQuery):
+    """The page size is out of range."""
+
+    def __init__(self, limit: int, most: int) -> None:
+        super().__init__(f"limit must be 1 to {most}, got {limit}", field="limit")
+
+
+class InvalidFilter(InvalidQuery):
+    """A filter names a state or kind that does not exist."""
+
+
+class Conflict(SweepsError):
+    """The request is valid but does not fit what is there."""
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before, with another body."""
+
+    def __init__(self, sweep_id: str) -> None:
+        super().__init__(
+            f"this Idempotency-Key already created sweep {sweep_id} from another body; "
+            "use a new key",
+            field="Idempotency-Key",
+        )
+
+
+class SweepStateConflict(Conflict):
+    """A sweep or trial is in a state that does not allow this."""
+
+
+class LeaseLost(SweepsError):
+    """The claim's token is old: another runner drives the sweep, or it was ended. Stop driving."""
+
+    def __init__(self, sweep_id: str, token: int) -> None:
+        super().__init__(f"token {token} no longer drives sweep {sweep_id}")
+
+
+class StoreUnavailable(SweepsError):
+    """The database cannot be reached or cannot write. Nothing was recorded; a retry is safe."""

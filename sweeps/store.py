@@ -1,0 +1,28 @@
+"""``Store``: the record of every sweep, in SQLite or PostgreSQL.
+
+Each group of verbs has its file: what people do with sweeps (``store_sweeps``), who drives them
+(``store_claims``), what a driver writes (``store_trials``, ``store_records``), what pages read
+(``store_reads``, ``store_curves``), what the mirror sends (``store_mirror``).
+
+Rules that no type can hold: a Store may be shared by threads and opened by several processes, but
+not carried through a fork. Every verb is one transaction: it happens in whole or not at all. Verbs
+raise StoreUnavailable when the database cannot be reached, and may then be repeated.
+"""
+
+from sweeps.store_claims import ClaimVerbs
+from sweeps.store_curves import CurveVerbs
+from sweeps.store_mirror import MirrorVerbs
+from sweeps.store_reads import ReadVerbs
+from sweeps.store_records import RecordVerbs
+from sweeps.store_schema import migrate
+from sweeps.store_sweeps import SweepVerbs
+from sweeps.store_trials import TrialVerbs
+
+
+class Store(SweepVerbs, ClaimVerbs, TrialVerbs, RecordVerbs, ReadVerbs, CurveVerbs, MirrorVerbs):
+    """The record of every sweep. ``Store(url)``, then ``migrate()`` once per new version."""
+
+    def migrate(self) -> None:
+        """Create the tables, or bring them to this version. Safe from several processes at once."""
+        with self._writing() as write:
+            migrate(write.conn)

@@ -1,0 +1,174 @@
+"""Who drives a sweep: claims with a lease, and a token that fences off whoever drove it before."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sweeps.errors import LeaseLost
+from sweeps.records import Claim, Kind, Request, Runner, SweepState, TrialState
+from sweeps.store_connection import Database, Write, json_safe, microseconds
+from sweeps.store_rows import time_of
+from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_trials
+from sweeps.store_sweeps import carry_out
+from sweeps.tables import runners, sweeps, trials
+
+LOST = "lost: the driver stopped without a word"
+
+
+class ClaimVerbs(Database):
+    """The runner's side of a sweep's life."""
+
+    def claim(
+        self,
+        owner: str,
+        lease_seconds: float = 15.0,
+        kinds: Sequence[Kind] = ("sweep", "match"),
+    ) -> Claim | None:
+        """Take the sweep that has waited longest, or one whose driver's lease ran out.
+
+        What an earlier driver left running waits again; its attempts end as failed, "lost".
+        Returns None if there is nothing to do.
+        """
+        with self._writing() as write:
+            self._carry_out_wishes(write)
+            row = self._take(write, owner, lease_seconds, kinds)
+            if row is None:
+                return None
+            close_attempts(write, row.id, TrialState.FAILED, LOST)
+            move_trials(write, row, trials.c.state == TrialState.RUNNING.value, TrialState.WAITING)
+            write.event(row.id, "sweep", {"state": row.state, "reason": "", "owner": owner})
+            return Claim(row.id, row.token, owner)
+
+    def renew(self, claim: Claim, lease_seconds: float = 15.0) -> None:
+        """Extend the lease. Raises LeaseLost if the sweep was taken or ended."""
+        with self._writing() as write:
+            lease_until = self._clock() + int(lease_seconds * 1e6)
+            renewed = write.conn.execute(
+                sa.update(sweeps).where(*_held(claim)).values(lease_until=lease_until)
+            )
+            if not renewed.rowcount:
+                raise LeaseLost(claim.sweep_id, claim.token)
+
+    def requested(self, claim: Claim) -> Request:
+        """Return what a person asked of the sweep: "none", "pause" or "cancel".
+
+        Raises LeaseLost.
+        """
+        with self._reading() as conn:
+            wish: Request | None = conn.execute(
+                sa.select(sweeps.c.requested).where(*_held(claim))
+            ).scalar_one_or_none()
+        if wish is None:
+            raise LeaseLost(claim.sweep_id, claim.token)
+        return wish
+
+    def release(self, claim: Claim, state: SweepState, reason: str) -> None:
+        """Give the sweep back: finished, paused, or queued for another runner.
+
+        Trials that still run wait again if the sweep may go on, else they end with it. Raises
+        LeaseLost; repeating a release that worked changes nothing.
+        """
+        with self._writing() as write:
+            row = lock_sweep(write, claim.sweep_id)
+            if row is not None and (row.token, row.state) == (claim.token, state.value):
+                return
+            row = fenced(write, claim)
+            _end_trials(write, row, state, reason)
+            move_sweep(
+                write,
+                row.id,
+                state,
+                reason,
+                requested="none",
+                lease_until=None,
+                owner=None,
+                queued_at=write.now,
+            )
+
+    def report_runner(self, owner: str, info: dict[str, Any]) -> None:
+        """Leave a sign of life, and the shape of the cluster this runner sees."""
+        with self._writing() as write:
+            write.conn.execute(sa.delete(runners).where(runners.c.owner == owner))
+            row = {"owner": owner, "at": write.now, "info": json_safe(info)}
+            write.conn.execute(sa.insert(runners).values(row))
+
+    def runners(self, within_seconds: float = 60.0) -> list[Runner]:
+        """Return the runners that reported lately, newest first."""
+        since = microseconds() - int(within_seconds * 1e6)
+        query = sa.select(runners).where(runners.c.at >= since).order_by(runners.c.at.desc())
+        with self._reading() as conn:
+            return [Runner(row.owner, time_of(row.at), row.info) for row in conn.execute(query)]
+
+    def _take(
+        self, write: Write, owner: str, lease_seconds: float, kinds: Sequence[Kind]
+    ) -> sa.Row[Any] | None:
+        now = self._clock()
+        free = sa.or_(
+            sweeps.c.state == SweepState.QUEUED.value,
+            sa.and_(sweeps.c.state == SweepState.RUNNING.value, sweeps.c.lease_until < now),
+        )
+        first = (
+            sa.select(sweeps.c.id)
+            .where(free, sweeps.c.kind.in_(kinds))
+            .order_by(sweeps.c.queued_at, sweeps.c.id)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        return write.conn.execute(
+            sa.update(sweeps)
+            .where(sweeps.c.id == first.scalar_subquery())
+            .values(
+                state=SweepState.RUNNING.value,
+                reason="",
+                owner=owner,
+                token=sweeps.c.token + 1,
+                lease_until=now + int(lease_seconds * 1e6),
+                started_at=sa.func.coalesce(sweeps.c.started_at, write.now),
+                finished_at=None,
+                revision=sweeps.c.revision + 1,
+            )
+            .returning(sweeps)
+        ).one_or_none()
+
+    def _carry_out_wishes(self, write: Write) -> None:
+        """A sweep whose driver died after being asked to stop must not be driven again."""
+        abandoned = (
+            sa.select(sweeps)
+            .where(
+                sweeps.c.state == SweepState.RUNNING.value,
+                sweeps.c.requested != "none",
+                sweeps.c.lease_until < self._clock(),
+            )
+            .with_for_update(skip_locked=True)
+        )
+        for row in write.conn.execute(abandoned).all():
+            carry_out(write, row, row.requested)
+
+
+def fenced(write: Write, claim: Claim) -> sa.Row[Any]:
+    """Lock the claim's sweep and return its row. Raises LeaseLost if the token is old."""
+    row = lock_sweep(write, claim.sweep_id)
+    if row is None or (row.token, row.state) != (claim.token, SweepState.RUNNING.value):
+        raise LeaseLost(claim.sweep_id, claim.token)
+    return row
+
+
+def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        sweeps.c.id == claim.sweep_id,
+        sweeps.c.token == claim.token,
+        sweeps.c.state == SweepState.RUNNING.value,
+    )
+
+
+def _end_trials(write: Write, row: sa.Row[Any], state: SweepState, reason: str) -> None:
+    running = trials.c.state == TrialState.RUNNING.value
+    cause = f"the sweep ended: {state.value}" + (f", {reason}" if reason else "")
+    if state in (SweepState.COMPLETE, SweepState.CANCELLED):
+        still_open = running | (trials.c.state == TrialState.WAITING.value)
+        close_attempts(write, row.id, TrialState.CANCELLED, cause)
+        move_trials(write, row, still_open, TrialState.CANCELLED, exit_cause=cause)
+    else:
+        close_attempts(write, row.id, TrialState.CANCELLED, cause)
+        move_trials(write, row, running, TrialState.WAITING)

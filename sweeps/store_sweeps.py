@@ -1,0 +1,331 @@
+"""What people do with sweeps: create, list, label, stop, go on, delete."""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from sweeps.errors import (
+    IdempotencyConflict,
+    InvalidFilter,
+    SweepNotFound,
+    SweepStateConflict,
+)
+from sweeps.records import Kind, Page, Request, Sweep, SweepState, TrialState
+from sweeps.store_connection import Database, Write, json_safe, plain_text
+from sweeps.store_pages import Listing
+from sweeps.store_rows import sweep_of
+from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_trials
+from sweeps.tables import sweep_tags, sweeps, trials
+
+SWEEP_LISTING = Listing(
+    keys={
+        "created_at": sweeps.c.created_at,
+        "started_at": sweeps.c.started_at,
+        "finished_at": sweeps.c.finished_at,
+        "name": sweeps.c.name,
+        "state": sweeps.c.state,
+    },
+    tie=sweeps.c.id,
+)
+
+_ID = re.compile(r"[0-9a-f]{12}")
+_OPEN_TRIALS = (TrialState.WAITING.value, TrialState.RUNNING.value)
+
+
+class SweepVerbs(Database):
+    """The service's side of a sweep's life."""
+
+    def create_sweep(
+        self,
+        kind: Kind,
+        spec: dict[str, Any],
+        *,
+        name: str,
+        tags: Sequence[str] = (),
+        notes: str = "",
+        num_trials: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> tuple[Sweep, bool]:
+        """Queue a sweep; return it and whether it is new.
+
+        The same key with the same body returns the sweep that the key created, whatever became
+        of it since. Raises IdempotencyConflict for another body.
+        """
+        body = {"kind": kind, "spec": spec, "name": name, "tags": sorted(set(tags)), "notes": notes}
+        body_hash = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        with self._writing() as write:
+            sweep_id = _insert_sweep(write, body, body_hash, num_trials, idempotency_key)
+            created = sweep_id is not None
+            if sweep_id is None:
+                sweep_id = _earlier_sweep(write, str(idempotency_key), body_hash)
+            else:
+                _insert_tags(write, sweep_id, body["tags"])
+                write.event(sweep_id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
+            return _sweep(write.conn, sweep_id), created
+
+    def get_sweep(self, sweep_id: str) -> Sweep:
+        """Return one sweep or match. Raises SweepNotFound."""
+        check_id(sweep_id)
+        with self._reading() as conn:
+            return _sweep(conn, sweep_id)
+
+    def list_sweeps(
+        self,
+        *,
+        kind: Kind | None = None,
+        state: str | None = None,
+        tag: str | None = None,
+        search: str | None = None,
+        sort: str = "-created_at",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[Sweep]:
+        """Return a page of sweeps. ``search`` looks for a part of name or notes, in any case."""
+        query = sa.select(sweeps)
+        if kind is not None:
+            query = query.where(sweeps.c.kind == check_choice("kind", kind, ["sweep", "match"]))
+        if state is not None:
+            query = query.where(sweeps.c.state == check_choice("state", state, list(SweepState)))
+        if tag is not None:
+            tagged = sa.select(sweep_tags.c.sweep_id).where(sweep_tags.c.tag == plain_text(tag))
+            query = query.where(sweeps.c.id.in_(tagged))
+        if search:
+            text = plain_text(search)
+            found = (column.icontains(text, autoescape=True) for column in _SEARCHED)
+            query = query.where(sa.or_(*found))
+        with self._reading() as conn:
+            rows, after = SWEEP_LISTING.page(conn, query, sort=sort, cursor=cursor, limit=limit)
+        return Page([sweep_of(row) for row in rows], after)
+
+    def set_tags(self, sweep_id: str, tags: Sequence[str]) -> Sweep:
+        """Replace the sweep's tags."""
+        with self._writing() as write:
+            _locked(write, sweep_id)
+            write.conn.execute(sa.delete(sweep_tags).where(sweep_tags.c.sweep_id == sweep_id))
+            unique = sorted(set(tags))
+            _insert_tags(write, sweep_id, unique)
+            _relabel(write, sweep_id, tags=json_safe(unique))
+            return _sweep(write.conn, sweep_id)
+
+    def set_notes(self, sweep_id: str, notes: str) -> Sweep:
+        """Replace the sweep's notes."""
+        with self._writing() as write:
+            _locked(write, sweep_id)
+            _relabel(write, sweep_id, notes=plain_text(notes))
+            return _sweep(write.conn, sweep_id)
+
+    def request(self, sweep_id: str, wish: Request) -> Sweep:
+        """Ask to "pause" or "cancel". At once where no driver is at work, else it carries it out.
+
+        Asking again changes nothing. Raises SweepStateConflict for a sweep that has ended
+        otherwise.
+        """
+        with self._writing() as write:
+            row = _locked(write, sweep_id)
+            state = SweepState(row.state)
+            if state == _WISHED[wish]:
+                pass
+            elif state.is_finished():
+                raise SweepStateConflict(f"cannot {wish} sweep {sweep_id}: it is {state.value}")
+            elif state == SweepState.RUNNING and self._has_driver(write, row):
+                _ask(write, row, wish)
+            else:
+                carry_out(write, row, wish)
+            return _sweep(write.conn, sweep_id)
+
+    def resume(self, sweep_id: str) -> Sweep:
+        """Queue a paused or failed sweep again. Waiting trials go on; failed ones stay failed.
+
+        No change for one that is queued or running; takes back a pause that was asked for.
+        Raises SweepStateConflict for a complete or cancelled sweep.
+        """
+        with self._writing() as write:
+            row = _locked(write, sweep_id)
+            state = SweepState(row.state)
+            if state in (SweepState.PAUSED, SweepState.FAILED):
+                _queue(write, row, "resumed")
+            elif state.is_finished() or row.requested == "cancel":
+                what = state.value if state.is_finished() else "being cancelled"
+                raise SweepStateConflict(f"cannot resume sweep {sweep_id}: it is {what}")
+            elif row.requested == "pause":
+                _ask(write, row, "none")
+            return _sweep(write.conn, sweep_id)
+
+    def retry(self, sweep_id: str) -> Sweep:
+        """Let every failed trial wait again and queue the sweep. No change if none has failed."""
+        with self._writing() as write:
+            row = _locked(write, sweep_id)
+            state = SweepState(row.state)
+            if state in (SweepState.RUNNING, SweepState.CANCELLED):
+                raise SweepStateConflict(
+                    f"cannot retry trials of sweep {sweep_id}: it is {state.value}"
+                )
+            failed = trials.c.state == TrialState.FAILED.value
+            if move_trials(write, row, failed, TrialState.WAITING, exit_cause=""):
+                _queue(write, row, "retrying failed trials")
+            return _sweep(write.conn, sweep_id)
+
+    def extend(self, sweep_id: str, spec: dict[str, Any], *, num_trials: int | None) -> Sweep:
+        """Give the sweep a larger spec and, if it has ended, queue it again.
+
+        The caller has checked that the new spec differs only in its size.
+        """
+        with self._writing() as write:
+            row = _locked(write, sweep_id)
+            if row.state == SweepState.CANCELLED.value:
+                raise SweepStateConflict(f"cannot extend sweep {sweep_id}: it is cancelled")
+            _relabel(write, sweep_id, spec=json_safe(spec), num_trials=num_trials)
+            if SweepState(row.state).is_finished():
+                _queue(write, row, "extended")
+            return _sweep(write.conn, sweep_id)
+
+    def delete_sweep(self, sweep_id: str) -> None:
+        """Delete a finished sweep and everything recorded of it.
+
+        Raises SweepStateConflict while it is not finished: cancel it first.
+        """
+        with self._writing() as write:
+            row = _locked(write, sweep_id)
+            if not SweepState(row.state).is_finished():
+                raise SweepStateConflict(
+                    f"cannot delete sweep {sweep_id}: it is {row.state}; cancel it first"
+                )
+            write.conn.execute(sa.delete(sweeps).where(sweeps.c.id == sweep_id))
+
+    def _has_driver(self, write: Write, row: sa.Row[Any]) -> bool:
+        alive = sa.select(sweeps.c.id).where(
+            sweeps.c.id == row.id, sweeps.c.lease_until >= self._clock()
+        )
+        return write.conn.execute(alive).first() is not None
+
+
+_SEARCHED = (sweeps.c.name, sweeps.c.notes)
+_WISHED = {"pause": SweepState.PAUSED, "cancel": SweepState.CANCELLED}
+
+
+def check_id(sweep_id: str) -> None:
+    """Raise SweepNotFound for what cannot be an id, before a database sees it."""
+    if not _ID.fullmatch(sweep_id):
+        raise SweepNotFound(plain_text(sweep_id))
+
+
+def check_choice(field: str, value: str, choices: Sequence[str]) -> str:
+    """Return ``value``. Raises InvalidFilter unless it is one of ``choices``."""
+    if value not in choices:
+        raise InvalidFilter(
+            f"{field} must be one of {', '.join(choices)}, got {plain_text(value)[:80]!r}",
+            field=field,
+        )
+    return value
+
+
+def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:
+    """Pause or cancel a sweep that no driver works on, and fence off any driver it had."""
+    to = _WISHED[wish]
+    if to == SweepState.CANCELLED:
+        close_attempts(write, row.id, TrialState.CANCELLED, "the sweep was cancelled")
+        still_open = trials.c.state.in_(_OPEN_TRIALS)
+        move_trials(
+            write, row, still_open, TrialState.CANCELLED, exit_cause="the sweep was cancelled"
+        )
+    else:
+        close_attempts(write, row.id, TrialState.CANCELLED, "the sweep was paused")
+        move_trials(write, row, trials.c.state == TrialState.RUNNING.value, TrialState.WAITING)
+    reason = "cancelled by request" if to == SweepState.CANCELLED else "paused by request"
+    move_sweep(
+        write,
+        row.id,
+        to,
+        reason,
+        requested="none",
+        token=sweeps.c.token + 1,
+        lease_until=None,
+        owner=None,
+    )
+
+
+def _ask(write: Write, row: sa.Row[Any], wish: str) -> None:
+    """Leave a wish for the driver. A cancel stands: a later pause does not soften it."""
+    if row.requested in (wish, "cancel"):
+        return
+    _relabel(write, row.id, requested=wish)
+    write.event(row.id, "sweep", {"state": row.state, "reason": row.reason, "requested": wish})
+
+
+def _queue(write: Write, row: sa.Row[Any], reason: str) -> None:
+    move_sweep(
+        write, row.id, SweepState.QUEUED, reason, requested="none", queued_at=write.now, owner=None
+    )
+
+
+def _relabel(write: Write, sweep_id: str, **values: Any) -> None:
+    write.conn.execute(
+        sa.update(sweeps)
+        .where(sweeps.c.id == sweep_id)
+        .values(revision=sweeps.c.revision + 1, **values)
+    )
+
+
+def _locked(write: Write, sweep_id: str) -> sa.Row[Any]:
+    check_id(sweep_id)
+    row = lock_sweep(write, sweep_id)
+    if row is None:
+        raise SweepNotFound(sweep_id)
+    return row
+
+
+def _sweep(conn: sa.Connection, sweep_id: str) -> Sweep:
+    row = conn.execute(sa.select(sweeps).where(sweeps.c.id == sweep_id)).one_or_none()
+    if row is None:
+        raise SweepNotFound(sweep_id)
+    return sweep_of(row)
+
+
+def _insert_sweep(
+    write: Write,
+    body: dict[str, Any],
+    body_hash: str,
+    num_trials: int | None,
+    idempotency_key: str | None,
+) -> str | None:
+    """Insert the row; None if the key is taken. Waits for a transaction that is taking it."""
+    objective = body["spec"].get("objective") or {}
+    insert = sqlite.insert if write.conn.dialect.name == "sqlite" else postgresql.insert
+    statement = (
+        insert(sweeps)
+        .values(
+            **{key: json_safe(value) for key, value in body.items()},
+            id=secrets.token_hex(6),
+            state=SweepState.QUEUED.value,
+            created_at=write.now,
+            queued_at=write.now,
+            num_trials=num_trials,
+            objective_metric=objective.get("metric"),
+            maximize=objective.get("direction") == "maximize",
+            idempotency_key=None if idempotency_key is None else plain_text(idempotency_key),
+            body_hash=body_hash,
+        )
+        .on_conflict_do_nothing(index_elements=["idempotency_key"])
+        .returning(sweeps.c.id)
+    )
+    return write.conn.execute(statement).scalar_one_or_none()
+
+
+def _earlier_sweep(write: Write, key: str, body_hash: str) -> str:
+    query = sa.select(sweeps.c.id, sweeps.c.body_hash)
+    row = write.conn.execute(query.where(sweeps.c.idempotency_key == plain_text(key))).one()
+    if row.body_hash != body_hash:
+        raise IdempotencyConflict(row.id)
+    return str(row.id)
+
+
+def _insert_tags(write: Write, sweep_id: str, tags: Sequence[str]) -> None:
+    if tags:
+        rows = [{"sweep_id": sweep_id, "tag": plain_text(tag)} for tag in tags]
+        write.conn.execute(sa.insert(sweep_tags), rows)

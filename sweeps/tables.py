@@ -1,0 +1,245 @@
+"""The tables of the store. Times are microseconds since 1970, UTC; columns of both databases alike.
+
+``sweeps`` 1 - n ``points`` and ``trials``; a trial 1 - n ``attempts``; an attempt 1 - n ``metrics``
+and ``series``. What a page sorts by is a column with an index.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData()
+
+#: SQLite counts up only a column whose type is spelled INTEGER.
+GrowingId = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _sweep_fk() -> Column[str]:
+    return Column(
+        "sweep_id", String(12), ForeignKey("sweeps.id", ondelete="CASCADE"), nullable=False
+    )
+
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("kind", String(8), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("reason", Text, nullable=False, default=""),
+    Column("requested", String(8), nullable=False, default="none"),
+    Column("spec", JSON, nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("notes", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("queued_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Column("num_trials", BigInteger),
+    Column("objective_metric", Text),
+    Column("maximize", Boolean, nullable=False, default=False),
+    Column("idempotency_key", Text, unique=True),
+    Column("body_hash", String(64), nullable=False),
+    # The driver's right to write.
+    Column("owner", Text),
+    Column("token", BigInteger, nullable=False, default=0),
+    Column("lease_until", BigInteger),
+    # Kept current so that a listing reads one row per sweep.
+    Column("next_trial", Integer, nullable=False, default=0),
+    Column("n_waiting", Integer, nullable=False, default=0),
+    Column("n_running", Integer, nullable=False, default=0),
+    Column("n_complete", Integer, nullable=False, default=0),
+    Column("n_pruned", Integer, nullable=False, default=0),
+    Column("n_diverged", Integer, nullable=False, default=0),
+    Column("n_failed", Integer, nullable=False, default=0),
+    Column("n_cancelled", Integer, nullable=False, default=0),
+    Column("trial_seconds", Double, nullable=False, default=0.0),
+    Column("best", JSON(none_as_null=True)),
+    Column("result", JSON(none_as_null=True)),
+    # The mirror's side: what changed, and how much of it was sent.
+    Column("revision", BigInteger, nullable=False, default=1),
+    Column("mirrored_revision", BigInteger, nullable=False, default=0),
+    Column("mirror", JSON(none_as_null=True)),
+    Index("ix_sweeps_created", "created_at", "id"),
+    Index("ix_sweeps_started", "started_at", "id"),
+    Index("ix_sweeps_finished", "finished_at", "id"),
+    Index("ix_sweeps_name", "name", "id"),
+    Index("ix_sweeps_state", "state", "id"),
+    Index("ix_sweeps_queue", "state", "queued_at"),
+    Index(
+        "ix_sweeps_unmirrored",
+        "id",
+        sqlite_where=text("revision > mirrored_revision"),
+        postgresql_where=text("revision > mirrored_revision"),
+    ),
+)
+
+sweep_tags = Table(
+    "sweep_tags",
+    metadata,
+    Column("sweep_id", String(12), ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True),
+    Column("tag", Text, primary_key=True),
+    Index("ix_sweep_tags_tag", "tag", "sweep_id"),
+)
+
+points = Table(
+    "points",
+    metadata,
+    Column("sweep_id", String(12), ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("params", JSON, nullable=False),
+    Column("mean", Double),
+    Column("sd", Double),
+    Column("n", Integer, nullable=False, default=0),
+    Column("state", String(10), nullable=False, default="waiting"),
+    # No replicate waits or runs: the mean will not move any more.
+    Column("settled", Boolean, nullable=False, default=False),
+    Index("ix_points_mean", "sweep_id", "mean", "number"),
+    Index("ix_points_sd", "sweep_id", "sd", "number"),
+    Index("ix_points_n", "sweep_id", "n", "number"),
+    Index("ix_points_state", "sweep_id", "state", "number"),
+    Index("ix_points_best", "sweep_id", "settled", "mean", "number"),
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    Column("sweep_id", String(12), ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("point", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("params", JSON, nullable=False),
+    Column("config", JSON, nullable=False),
+    Column("config_key", String(64), nullable=False),
+    Column("role", Text, nullable=False),
+    Column("measurement", JSON(none_as_null=True)),
+    Column("objective", Double),
+    Column("metrics", JSON, nullable=False),
+    Column("step", BigInteger, nullable=False, default=0),
+    Column("num_steps", BigInteger),
+    Column("diverged_at_step", BigInteger),
+    Column("exit_cause", Text, nullable=False, default=""),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    UniqueConstraint("sweep_id", "config_key", "seed", name="uq_trials_configuration"),
+    Index("ix_trials_objective", "sweep_id", "objective", "number"),
+    Index("ix_trials_state", "sweep_id", "state", "number"),
+    Index("ix_trials_point", "sweep_id", "point", "number"),
+    Index("ix_trials_seed", "sweep_id", "seed", "number"),
+    Index("ix_trials_step", "sweep_id", "step", "number"),
+    Index("ix_trials_started", "sweep_id", "started_at", "number"),
+    Index("ix_trials_finished", "sweep_id", "finished_at", "number"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", GrowingId, primary_key=True, autoincrement=True),
+    Column("sweep_id", String(12), nullable=False),
+    Column("trial", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Column("exit_cause", Text, nullable=False, default=""),
+    Column("provenance", JSON, nullable=False),
+    Column("last_seq", BigInteger, nullable=False, default=0),
+    # The mirror's side: sent up to this metric, in this state, to this run.
+    Column("mlflow_run_id", Text),
+    Column("mirror_seq", BigInteger, nullable=False, default=0),
+    Column("mirror_state", String(10), nullable=False, default=""),
+    Column("unmirrored", Boolean, nullable=False, default=True),
+    ForeignKeyConstraint(
+        ["sweep_id", "trial"], ["trials.sweep_id", "trials.number"], ondelete="CASCADE"
+    ),
+    UniqueConstraint("sweep_id", "trial", "number", name="uq_attempts_number"),
+    Index("ix_attempts_state", "sweep_id", "state"),
+    Index(
+        "ix_attempts_unmirrored",
+        "id",
+        sqlite_where=text("unmirrored"),
+        postgresql_where=text("unmirrored"),
+    ),
+    # A deleted attempt's id must never come back: its metrics are told apart by it.
+    sqlite_autoincrement=True,
+)
+
+metric_names = Table(
+    "metric_names",
+    metadata,
+    Column("id", GrowingId, primary_key=True, autoincrement=True),
+    _sweep_fk(),
+    Column("name", Text, nullable=False),
+    # "metric" or "series"
+    Column("kind", String(8), nullable=False),
+    UniqueConstraint("sweep_id", "kind", "name", name="uq_metric_names"),
+    sqlite_autoincrement=True,
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column(
+        "attempt_id", BigInteger, ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True
+    ),
+    # Counts up within an attempt: what the mirror has sent is everything up to one of them.
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("name_id", BigInteger, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("value", Double, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    UniqueConstraint("attempt_id", "name_id", "step", name="uq_metrics_point"),
+    sqlite_with_rowid=False,
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column(
+        "attempt_id", BigInteger, ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("name_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    Column("every", BigInteger, nullable=False),
+    # Little-endian float64, one per record.
+    Column("values", LargeBinary, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", GrowingId, primary_key=True, autoincrement=True),
+    _sweep_fk(),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", String(10), nullable=False),
+    Column("data", JSON, nullable=False),
+    Index("ix_events_sweep", "sweep_id", "id"),
+    sqlite_autoincrement=True,
+)
+
+runners = Table(
+    "runners",
+    metadata,
+    Column("owner", String(200), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("info", JSON, nullable=False),
+)
