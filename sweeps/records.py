@@ -265,3 +265,13 @@ class Runner:
     owner: str
     at: datetime
     info: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SweepCount:
+    """How many sweeps of one kind are in one state, and how many trials they have by state."""
+
+    kind: Kind
+    state: SweepState
+    sweeps: int
+    trials: dict[str, int]

@@ -7,10 +7,10 @@ import sqlalchemy as sa
 
 from sweeps.cursors import check_limit
 from sweeps.errors import SweepNotFound, TrialNotFound
-from sweeps.records import Event, Page, Point, Trial, TrialState
+from sweeps.records import Event, Page, Point, SweepCount, SweepState, Trial, TrialState
 from sweeps.store_connection import Database
 from sweeps.store_pages import Listing
-from sweeps.store_rows import attempt_of, event_of, point_of, trial_of
+from sweeps.store_rows import COUNT_COLUMN, attempt_of, event_of, point_of, trial_of
 from sweeps.store_sweeps import check_choice, check_id
 from sweeps.tables import attempts, events, points, sweeps, trials
 
@@ -152,6 +152,26 @@ class ReadVerbs(Database):
                 check_exists(conn, sweep_id)
                 query = query.where(events.c.sweep_id == sweep_id)
             return [event_of(row) for row in conn.execute(query)]
+
+    def counts(self) -> list[SweepCount]:
+        """Return how many sweeps and trials there are, by kind and state: one scan of ``sweeps``."""
+        columns = [sa.func.sum(sweeps.c[name]).label(name) for name in COUNT_COLUMN.values()]
+        query = (
+            sa.select(sweeps.c.kind, sweeps.c.state, sa.func.count().label("sweeps"), *columns)
+            .group_by(sweeps.c.kind, sweeps.c.state)
+            .order_by(sweeps.c.kind, sweeps.c.state)
+        )
+        with self._reading() as conn:
+            rows = conn.execute(query).all()
+        return [
+            SweepCount(
+                kind=row.kind,
+                state=SweepState(row.state),
+                sweeps=row.sweeps,
+                trials={s.value: int(row._mapping[name]) for s, name in COUNT_COLUMN.items()},
+            )
+            for row in rows
+        ]
 
     def last_event_id(self, sweep_id: str | None = None) -> int:
         """Return the newest event's id, 0 before the first."""
