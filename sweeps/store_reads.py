@@ -154,7 +154,7 @@ class ReadVerbs(Database):
             return [event_of(row) for row in conn.execute(query)]
 
     def counts(self) -> list[SweepCount]:
-        """Return how many sweeps and trials there are, by kind and state: one scan of ``sweeps``."""
+        """Return how many sweeps and trials there are, by kind and state."""
         columns = [sa.func.sum(sweeps.c[name]).label(name) for name in COUNT_COLUMN.values()]
         query = (
             sa.select(sweeps.c.kind, sweeps.c.state, sa.func.count().label("sweeps"), *columns)
