@@ -65,7 +65,8 @@ def channel_norm(info: DatasetInfo, device: torch.device) -> tuple[Tensor, Tenso
 
 def pixels_on(config: TrainConfig, info: DatasetInfo, images: Tensor, labels: Tensor) -> Pixels:
     """Bind a resolved config's standardisation and padding to images on a device."""
-    assert config.crop_pad is not None and config.crop_fill is not None
+    assert config.crop_pad is not None
+    assert config.crop_fill is not None
     channel = channel_norm(info, images.device) if config.input_norm == "channel" else None
     return Pixels(images, labels, channel, config.crop_pad, config.crop_fill)
 
@@ -85,7 +86,7 @@ def draw_epoch(
     resumed run draws them again instead of restoring a generator.
     """
     generator = torch.Generator().manual_seed(seed)
-    # Two words of state that no other epoch or seed shares: the seed's own stream, then the epoch's.
+    # Neighbouring seeds and epochs must not share a stream, so the seed is hashed by a draw first.
     base = int(torch.randint(2**62, (), generator=generator))
     generator.manual_seed((base + epoch * 0x9E3779B97F4A7C15) % 2**63)
     count = len(indices)

@@ -1,4 +1,4 @@
-"""Prepares a data set from what people already have: ``.npz``, CIFAR archives, folders of images."""
+"""Prepares data sets from what people have: ``.npz``, CIFAR archives, folders of images."""
 
 from pathlib import Path
 

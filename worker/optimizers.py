@@ -20,7 +20,8 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> Optimizer:
     it is L2 in the gradient, but decoupled for adamw.
     """
     if config.optimizer == "ndadam":
-        assert config.alpha_v is not None and config.alpha_s is not None
+        assert config.alpha_v is not None
+        assert config.alpha_s is not None
         groups = param_groups(
             model,
             alpha_v=config.alpha_v,
@@ -56,7 +57,8 @@ def _torch_optimizer(config: TrainConfig, groups: list[dict[str, Any]]) -> Optim
             nesterov=bool(config.nesterov),
             fused=True,
         )
-    assert config.betas is not None and config.eps is not None
+    assert config.betas is not None
+    assert config.eps is not None
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
     return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
