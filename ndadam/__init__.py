@@ -1,0 +1,101 @@
+"""ND-Adam, the networks and the softmax of its paper, and the effective learning rate.
+
+Zhang, Ma, Li and Wu, "Normalized Direction-preserving Adam", arXiv:1709.04546. Names load on first
+use (PEP 562), so ``ndadam.theory``, ``ndadam.statistics`` and ``ndadam.matching`` can be used
+without loading torch.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
+    from ndadam.effective_lr import EffectiveLR
+    from ndadam.ndadam import NDAdam
+    from ndadam.param_groups import describe_groups, param_groups
+    from ndadam.probe import ProbeResult, probe
+    from ndadam.reference import NDAdamReference
+    from ndadam.softmax import (
+        BatchNormSoftmax,
+        batch_norm_softmax,
+        logit_penalty,
+        softmax_gradient,
+        softmax_gradient_limits,
+        softmax_gradient_ratios,
+    )
+    from ndadam.weight_vectors import WeightVectors, weight_vectors
+    from ndadam.wide_resnet import WideResNet
+
+_FILE_OF = {
+    "Balance": "dynamics",
+    "BatchNormSoftmax": "softmax",
+    "DynamicsRecord": "dynamics",
+    "EffectiveLR": "effective_lr",
+    "Gain": "dynamics",
+    "LayerDynamics": "dynamics",
+    "NDAdam": "ndadam",
+    "NDAdamReference": "reference",
+    "ProbeResult": "probe",
+    "WeightVectors": "weight_vectors",
+    "WideResNet": "wide_resnet",
+    "batch_norm_softmax": "softmax",
+    "describe_groups": "param_groups",
+    "logit_penalty": "softmax",
+    "param_groups": "param_groups",
+    "probe": "probe",
+    "softmax_gradient": "softmax",
+    "softmax_gradient_limits": "softmax",
+    "softmax_gradient_ratios": "softmax",
+    "weight_vectors": "weight_vectors",
+}
+_TORCH_FREE = ("matching", "statistics", "theory")
+
+__all__ = [
+    "Balance",
+    "BatchNormSoftmax",
+    "DynamicsRecord",
+    "EffectiveLR",
+    "Gain",
+    "LayerDynamics",
+    "NDAdam",
+    "NDAdamReference",
+    "ProbeResult",
+    "WeightVectors",
+    "WideResNet",
+    "batch_norm_softmax",
+    "describe_groups",
+    "logit_penalty",
+    "param_groups",
+    "probe",
+    "softmax_gradient",
+    "softmax_gradient_limits",
+    "softmax_gradient_ratios",
+    "weight_vectors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _TORCH_FREE:
+        return importlib.import_module(f"ndadam.{name}")
+    if name not in _FILE_OF:
+        raise AttributeError(f"module 'ndadam' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"ndadam.{_FILE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_TORCH_FREE})
+
+
+class _Package(ModuleType):
+    """Keeps ``ndadam.probe`` the function when somebody imports the file of the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _FILE_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

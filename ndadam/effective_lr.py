@@ -1,0 +1,279 @@
+"""Measure how fast any optimizer turns the weight vectors of a model.
+
+The effective learning rate of a vector is ||w_t - w_{t-1}|| / ||w_{t-1}|| (arXiv:1709.04546,
+Sec. 2.2). N vectors of L layers hold P elements.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ndadam.balance import BalanceSums
+from ndadam.decay_split import DecaySplit
+from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
+from ndadam.group_settings import GroupSettings
+from ndadam.headline import Headline
+from ndadam.probe import ProbeResult
+from ndadam.row_buffer import RowBuffer
+from ndadam.shadow import ShadowMoments
+from ndadam.weight_vectors import weight_vectors
+
+
+class EffectiveLR:
+    """Record the dynamics of every weight vector at each step of ``optimizer``.
+
+    Attach it to any loop and read it when you like::
+
+        dynamics = EffectiveLR(model, optimizer)
+        ...                                # the loop, unchanged
+        record = dynamics.drain()          # record.effective_lr, record.layers["conv1"]
+
+    It hooks into ``optimizer.step``; records stay on the device until ``drain``, so no step waits
+    for the host. Weights and gradients are only read.
+
+    Args:
+        model: Its weight vectors are measured, if ``optimizer`` has them.
+        optimizer: Any torch optimizer whose step writes the parameters.
+        every: Optimizer steps between two records.
+        shadow_betas: Feed the gradients to ND-Adam's moments with these betas, for ``gain()``.
+        residual_groups: Residual streams as ``WideResNet.residual_groups`` lists them: vectors that
+            write to one channel enter the headline together.
+        probe: Result of ``ndadam.probe``: only vectors that it found invariant, alone or jointly,
+            enter the headline. Without it all do.
+        first_step: Number of the next optimizer step, for a run that goes on.
+
+    Attributes:
+        recording: Set to False to pause, as outside a window.
+        step: Number of the next optimizer step.
+
+    Raises:
+        ValueError: ``every`` < 1, betas outside [0, 1), or no weight vectors in ``optimizer``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        every: int = 1,
+        shadow_betas: tuple[float, float] | None = None,
+        residual_groups: Sequence[Sequence[tuple[nn.Parameter, int]]] | None = None,
+        *,
+        probe: ProbeResult | None = None,
+        first_step: int = 0,
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every must be >= 1, got {every}")
+        held = {p for group in optimizer.param_groups for p in group["params"]}
+        self.rows = RowBuffer([v for v in weight_vectors(model) if v.parameter in held])
+        self.every = every
+        self.recording = True
+        self.step = first_step
+        self._settings = GroupSettings(optimizer, self.rows)
+        self._headline = Headline(self.rows, residual_groups, probe)
+        self._shadow = ShadowMoments(self.rows, shadow_betas) if shadow_betas else None
+        sgd = self._settings.is_plain_sgd
+        self._split = DecaySplit(self.rows, self._settings) if sgd else None
+        # The balance links each step to the one before.
+        self._balance = BalanceSums(self.rows) if sgd and every == 1 else None
+        self._allocate()
+        self._records: list[Tensor] = []
+        self._steps: list[int] = []
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
+
+    def _allocate(self) -> None:
+        self._w, self._dw, self._grad = (self.rows.elements() for _ in range(3))
+        self._w_views = self.rows.views(self._w)
+        self._dw_views = self.rows.views(self._dw)
+        self._grad_views = self.rows.views(self._grad)
+        counts = torch.tensor(self.rows.counts)
+        index = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        self._layer_index = index.to(self.rows.device)
+        self._layer_counts = counts.to(self.rows.device, self.rows.dtype)
+
+    def detach(self) -> None:
+        """Stop measuring for good; what was recorded can still be read."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def drain(self) -> DynamicsRecord:
+        """Hand out what was recorded since the last call. Waits for the device once."""
+        layers = [v.layer for v in self.rows.vectors]
+        names = _quantities(self._split is not None)
+        if not self._records:
+            return DynamicsRecord([], [], {layer: LayerDynamics() for layer in layers})
+        table = torch.stack(self._records).cpu()
+        steps, self._steps, self._records = self._steps, [], []
+        headline = table[:, 0].sqrt().tolist()
+        quantities = table[:, 1:].unflatten(1, (len(names), len(layers)))
+        for i, name in enumerate(names):
+            if name in _MEAN_SQUARES:
+                quantities[:, i].sqrt_()
+        by_layer = {
+            layer: LayerDynamics(
+                **{name: quantities[:, i, j].tolist() for i, name in enumerate(names)}
+            )
+            for j, layer in enumerate(layers)
+        }
+        return DynamicsRecord(steps, headline, by_layer)
+
+    def gain(self) -> Gain | None:
+        """Gain A of the shadow moments, or None without ``shadow_betas`` or before their warm-up.
+
+        The first 5 / (1 - beta1) steps warm the first moment up and are not averaged.
+        """
+        if self._shadow is None or self._shadow.steps == 0:
+            return None
+        gain, memory = self._shadow.gain()
+        counted = self._headline.counted
+        layers = [part.nanmean() for part in gain.split(self.rows.counts)]
+        values = torch.stack([gain[counted].nanmean(), memory[counted].nanmean(), *layers])
+        overall, remembered, *by_layer = values.tolist()
+        names = [v.layer for v in self.rows.vectors]
+        return Gain(
+            overall, dict(zip(names, by_layer, strict=True)), remembered, self._shadow.steps
+        )
+
+    def balance(self) -> Balance | None:
+        """Balance law on all recorded steps, or None unless SGD with L2 and ``every`` = 1.
+
+        SGD here is ``torch.optim.SGD`` without Nesterov, dampening and maximize.
+        """
+        if self._balance is None or self._balance.steps == 0:
+            return None
+        sums = self._balance.sums
+        total = sums[:, self._headline.counted].sum(1)
+        by_layer = torch.stack([part.sum(1) for part in sums.split(self.rows.counts, 1)], 1)
+        table = torch.cat([total[:, None], by_layer], 1).double()
+        kappa = (table[2] / table[3]).tolist()
+        names = [v.layer for v in self.rows.vectors]
+        return Balance(
+            kappa[0],
+            (table[0, 0] / table[1, 0] - 1).item(),
+            dict(zip(names, kappa[1:], strict=True)),
+            self._balance.steps,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on after a restart, records not yet drained included."""
+        parts = self._stateful()
+        return {
+            "step": self.step,
+            "steps": list(self._steps),
+            "records": [record.clone() for record in self._records],
+            **{name: part.state_dict() for name, part in parts.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict()`` of an object built with the same arguments."""
+        self.step = state["step"]
+        self._steps = list(state["steps"])
+        self._records = [record.to(self.rows.device) for record in state["records"]]
+        for name, part in self._stateful().items():
+            part.load_state_dict(state[name])
+
+    def _stateful(self) -> dict[str, ShadowMoments | DecaySplit | BalanceSums]:
+        parts = {"shadow": self._shadow, "split": self._split, "balance": self._balance}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @torch.no_grad()
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not self.recording:
+            return
+        torch._foreach_copy_(self._w_views, self._weights())
+        self._copy_gradients()
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        step, self.step = self.step, self.step + 1
+        if not self.recording:
+            if self._balance is not None:
+                self._balance.interrupt()
+            return
+        if _has_closure(args, kwargs):
+            # The gradient that the step used was computed inside it.
+            self._copy_gradients()
+        if self._split is not None:
+            self._split.update(self._w)
+        if step % self.every == 0:
+            self._measure(step)
+        elif self._shadow is not None:
+            gw, ww = self.rows.row_dots([(self._grad, self._w), (self._w, self._w)])
+            self._shadow.update(self._w, self._grad, gw, ww)
+
+    def _measure(self, step: int) -> None:
+        torch._foreach_copy_(self._dw_views, self._weights())
+        w, dw = self._w, self._dw.sub_(self._w)
+        pairs = [(dw, dw), (w, w), (dw, w), (self._grad, w)]
+        if self._split is not None:
+            pairs += self._split.pairs(w, dw)
+        dots = self.rows.row_dots(pairs)
+        qq, ww, dw_w, gw = dots[:4]
+        growth = 2 * dw_w + qq  # ||w_t||^2 - ||w_{t-1}||^2
+        quantities = [_ratio(qq, ww), _squared_angle(qq, ww, growth), ww, _ratio(gw, ww)]
+        if self._split is not None:
+            quantities += self._split.ratios(dots[4:], dw_w, self._settings.per_vector("lr"))
+        if self._balance is not None:
+            lr, momentum, decay = map(self._settings.per_vector, ("lr", "momentum", "weight_decay"))
+            self._balance.update(qq, growth, ww, gw, lr=lr, momentum=momentum, decay=decay)
+        if self._shadow is not None:
+            self._shadow.update(w, self._grad, gw, ww)
+        self._records.append(
+            torch.cat([self._headline.mean_square(qq, ww)[None], self._layer_means(quantities)])
+        )
+        self._steps.append(step)
+
+    def _layer_means(self, quantities: Sequence[Tensor]) -> Tensor:
+        """Means over the vectors of each layer of (N,) quantities, flat (quantities x L,)."""
+        values = torch.stack(list(quantities))
+        sums = values.new_zeros(len(values), len(self._layer_counts))
+        return (sums.index_add_(1, self._layer_index, values) / self._layer_counts).flatten()
+
+    def _weights(self) -> list[Tensor]:
+        return [v.parameter.movedim(v.vector_dim, 0) for v in self.rows.vectors]
+
+    def _copy_gradients(self) -> None:
+        views, gradients = [], []
+        for view, v in zip(self._grad_views, self.rows.vectors, strict=True):
+            if v.parameter.grad is None:
+                view.zero_()
+            else:
+                views.append(view)
+                gradients.append(v.parameter.grad.movedim(v.vector_dim, 0))
+        if views:
+            torch._foreach_copy_(views, gradients)
+
+
+_MEAN_SQUARES = ("effective_lr", "angular_update", "weight_norm")
+
+
+def _quantities(with_split: bool) -> list[str]:
+    """Recorded per layer, in order."""
+    ratios = ["projection_ratio", "projection_ratio_on_w"] if with_split else []
+    return [*_MEAN_SQUARES, "radial_gradient", *ratios]
+
+
+def _ratio(a: Tensor, b: Tensor) -> Tensor:
+    return torch.where(b > 0, a / b, 0.0)
+
+
+def _squared_angle(qq: Tensor, ww: Tensor, growth: Tensor) -> Tensor:
+    """Square of the angle between w_{t-1} and w_t, radians^2, (N,).
+
+    From the chord between the unit vectors, because the cosine of a small angle has no digits left
+    in float32.
+    """
+    before, after = ww.sqrt(), (ww + growth).clamp_min(0).sqrt()
+    stretch = _ratio(growth, before + after)
+    chord_sq = _ratio(qq - stretch.square(), before * after).clamp(0, 4)
+    return (2 * torch.asin(chord_sq.sqrt() / 2)).square()
+
+
+def _has_closure(args: Any, kwargs: Any) -> bool:
+    # args[0] is the optimizer itself.
+    return (len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None

@@ -1,0 +1,333 @@
+"""ND-Adam: Adam on the directions of weight vectors.
+
+Zhang, Ma, Li and Wu, "Normalized Direction-preserving Adam", arXiv:1709.04546, Algorithm 1.
+Shapes: V weight vectors of D elements each; D may span several dimensions (a filter's C, H, W).
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ndadam.adam import adam_
+from ndadam.settings import check_decay, check_group, check_parameter
+from ndadam.turning import foreach_turn_vectors_, normalise_vectors_, turn_vectors_
+
+# On the CPU larger parameters are updated in pieces of about this many elements, so that all
+# operands of one piece stay in a core's second-level cache; smaller ones go through foreach calls.
+_PIECE_ELEMENTS = 1 << 15
+
+
+class NDAdam(Optimizer):
+    """Adam that turns each weight vector on the unit sphere and never stretches it.
+
+    A parameter group with ``vector_dim`` set holds weight vectors: the slices of each of its
+    parameters along that dimension (0 for ``nn.Linear`` and ``nn.Conv2d``). A group without it gets
+    plain Adam. ``ndadam.param_groups`` builds both groups from a model.
+
+    For each vector w with loss gradient g, t = 1, 2, …::
+
+        g    <- g - (g . w) w                      only the tangential part turns w
+        m    <- beta1 m + (1 - beta1) g            exp_avg, (V, D)
+        v    <- beta2 v + (1 - beta2) ||g||^2      exp_avg_sq, one number per vector, (V, 1)
+        w    <- w - lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
+        w    <- w / ||w||
+
+    Vectors are normalised here and again when their state is created, since weights may have been
+    loaded in between; frozen parameters wait for their first gradient. ``p.grad`` is never changed.
+    State follows its parameter's device and strides and is float32 for half-precision parameters.
+
+    What happens at the edges: a zero vector draws a warning; it is turned to unit norm by its first
+    step with lr > 0. A vector that has seen no tangential gradient, in the working precision, is
+    left as it is, bit for bit, also with eps = 0. A vector of one element stays at +-1. NaN or
+    infinity in a vector's gradient makes that vector NaN and touches no other.
+
+    Args:
+        params: Parameters, or parameter groups; a group may have its own value of each argument.
+        lr: Step length, >= 0; a float or a tensor of one element, which is read at each step.
+            For weight vectors this is the paper's alpha^v, measured along the tangent of the unit
+            sphere: the first step turns a vector by arctan(lr) radians. The default is the
+            paper's; scalars want their own, such as 0.001.
+        betas: Decay rates of the running averages of the gradient and of its square, in [0, 1).
+        eps: Added to the root of the second moment, after bias correction, >= 0.
+        vector_dim: Dimension that indexes the weight vectors, or None for plain Adam.
+        weight_decay: L2 coefficient, >= 0, for scalars only. The norm of weight vectors is pinned,
+            so decay on them is refused.
+        maximize: Ascend instead of descend.
+        foreach: Update many parameters per call. None uses it where it is faster: on other devices
+            than the CPU, and there for small parameters.
+
+    Raises:
+        ValueError: A value outside its range, weight decay on vectors, a ``vector_dim`` that a
+            parameter does not have, complex parameters.
+        RuntimeError: Sparse gradients, in ``step``.
+    """
+
+    _is_built = False
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 0.05,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        vector_dim: int | None = None,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "vector_dim": vector_dim,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+        }
+        super().__init__(params, defaults)
+        # Only now, so that a refused group leaves the weights of the groups before it alone.
+        for index in range(len(self.param_groups)):
+            self._normalise_group(index)
+        self._is_built = True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._is_built = True
+        for group in self.param_groups:
+            for key, value in self.defaults.items():
+                group.setdefault(key, value)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, refuse what cannot be updated, and normalise its weight vectors."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        index = len(self.param_groups) - 1
+        try:
+            check_group(group)
+            for name, p in self._named(index):
+                check_parameter(name, p, group["vector_dim"])
+        except ValueError:
+            self.param_groups.pop()
+            raise
+        if self._is_built:
+            self._normalise_group(index)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load moments and settings; state keeps its type and follows its parameter's strides.
+
+        torch would round the float32 moments of half-precision parameters to half precision.
+
+        Raises:
+            ValueError: Groups or shapes that do not fit.
+        """
+        super().load_state_dict(state_dict)
+        saved_ids = [i for group in state_dict["param_groups"] for i in group["params"]]
+        for index, group in enumerate(self.param_groups):
+            check_group(group)
+            for name, p in self._named(index):
+                saved = state_dict["state"].get(saved_ids.pop(0))
+                if saved:
+                    self.state[p] = _fitted_state(name, p, group["vector_dim"], saved)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        Args:
+            closure: Reevaluates the model, computes gradients and returns the loss.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for index, group in enumerate(self.param_groups):
+            batch = self._batch(index)
+            if group["vector_dim"] is None:
+                _update_scalars_(batch, group)
+            else:
+                check_decay(group)
+                _update_vectors_(batch, group)
+        return loss
+
+    def _batch(self, index: int) -> "list[_Update]":
+        """The parameters of one group that have a gradient, with the operands of their step."""
+        group = self.param_groups[index]
+        batch = []
+        for position, p in enumerate(group["params"]):
+            if p.grad is None or p.numel() == 0:
+                continue
+            if p.grad.layout != torch.strided:
+                raise RuntimeError(
+                    f"NDAdam does not support sparse gradients, got {p.grad.layout} for "
+                    f"{_name_of(group, index, position)}; use torch.optim.SparseAdam for it"
+                )
+            state = self.state[p]
+            if not state:
+                if group["vector_dim"] is not None:
+                    _normalise(_name_of(group, index, position), p, group["vector_dim"])
+                state.update(_new_state(p, group["vector_dim"]))
+            state["step"] += 1
+            batch.append(_Update(p, state, group["maximize"]))
+        return batch
+
+    def _named(self, index: int) -> Iterator[tuple[str, Tensor]]:
+        group = self.param_groups[index]
+        for position, p in enumerate(group["params"]):
+            yield _name_of(group, index, position), p
+
+    def _normalise_group(self, index: int) -> None:
+        vector_dim = self.param_groups[index]["vector_dim"]
+        for name, p in self._named(index):
+            # A frozen layer keeps its function; its vectors are normalised when it is trained.
+            if vector_dim is not None and p.requires_grad:
+                _normalise(name, p, vector_dim)
+
+
+class _Update:
+    """Operands of one parameter's step, in the precision it is computed in."""
+
+    def __init__(self, p: Tensor, state: dict[str, Tensor], maximize: bool) -> None:
+        self.p = p
+        self.exp_avg = state["exp_avg"]
+        self.exp_avg_sq = state["exp_avg_sq"]
+        self.step = state["step"].item()
+        self.is_half = p.dtype != self.exp_avg.dtype
+        self.w = p.to(self.exp_avg.dtype)
+        grad = p.grad
+        assert grad is not None  # parameters without one have been left out
+        self.grad = (-grad if maximize else grad).to(self.exp_avg.dtype)
+
+
+def _update_scalars_(batch: list[_Update], group: dict[str, Any]) -> None:
+    """Take Adam's step for every parameter of ``batch``."""
+    if not batch:
+        return
+    adam_(
+        [u.w for u in batch],
+        [u.grad for u in batch],
+        [u.exp_avg for u in batch],
+        [u.exp_avg_sq for u in batch],
+        steps=[u.step for u in batch],
+        lr=float(group["lr"]),
+        betas=group["betas"],
+        eps=group["eps"],
+        weight_decay=group["weight_decay"],
+    )
+    for u in batch:
+        if u.is_half:
+            u.p.copy_(u.w)
+
+
+def _update_vectors_(batch: list[_Update], group: dict[str, Any]) -> None:
+    """Take ND-Adam's step for every parameter of ``batch``, small ones together."""
+    vector_dim = group["vector_dim"]
+    for u in batch:
+        if u.is_half:
+            # Rounding to half precision has moved the norm: project with exact unit vectors.
+            normalise_vectors_(u.w, _other_dims(u.w, vector_dim))
+    settings = {"lr": float(group["lr"]), "betas": group["betas"], "eps": group["eps"]}
+    together = [u for u in batch if _goes_through_foreach(u.w, group["foreach"])]
+    if together:
+        foreach_turn_vectors_(
+            [u.w for u in together],
+            [u.grad for u in together],
+            [u.exp_avg for u in together],
+            [u.exp_avg_sq for u in together],
+            steps=[u.step for u in together],
+            dims=[_other_dims(u.w, vector_dim) for u in together],
+            **settings,
+        )
+    for u in batch:
+        if not _goes_through_foreach(u.w, group["foreach"]):
+            _turn_in_pieces_(u, vector_dim, settings)
+    for u in batch:
+        if u.is_half:
+            # A vector that has not moved keeps its bits.
+            u.p.copy_(torch.where(u.exp_avg_sq == 0, u.p.to(u.w.dtype), u.w))
+
+
+def _turn_in_pieces_(u: _Update, vector_dim: int, settings: dict[str, Any]) -> None:
+    """Update runs of vectors one after the other, each small enough for the cache of a CPU."""
+    count = u.w.shape[vector_dim]
+    length = u.w.numel() // count
+    rows = count if u.w.device.type != "cpu" else max(_PIECE_ELEMENTS // length, 1)
+    dims = _other_dims(u.w, vector_dim)
+    pieces = (x.split(rows, vector_dim) for x in (u.w, u.grad, u.exp_avg, u.exp_avg_sq))
+    for w, grad, exp_avg, exp_avg_sq in zip(*pieces, strict=True):
+        turn_vectors_(w, grad, exp_avg, exp_avg_sq, step=u.step, dims=dims, **settings)
+
+
+def _goes_through_foreach(w: Tensor, foreach: bool | None) -> bool:
+    if foreach is None:
+        return w.device.type != "cpu" or w.numel() <= _PIECE_ELEMENTS
+    return foreach
+
+
+def _other_dims(p: Tensor, vector_dim: int) -> tuple[int, ...]:
+    """The dimensions that one vector spans."""
+    return tuple(d for d in range(p.dim()) if d != vector_dim % p.dim())
+
+
+def _new_state(p: Tensor, vector_dim: int | None) -> dict[str, Tensor]:
+    dtype = p.dtype if p.dtype == torch.float64 else torch.float32
+    shape = _second_moment_shape(p, vector_dim)
+    second = (
+        torch.zeros_like(p, dtype=dtype) if shape == p.shape else p.new_zeros(shape, dtype=dtype)
+    )
+    return {
+        # On the host, like torch's: bias correction then waits for no device.
+        "step": torch.tensor(0.0, dtype=torch.float32),
+        "exp_avg": torch.zeros_like(p, dtype=dtype),
+        "exp_avg_sq": second,
+    }
+
+
+def _second_moment_shape(p: Tensor, vector_dim: int | None) -> torch.Size:
+    if vector_dim is None:
+        return p.shape
+    kept = vector_dim % p.dim()
+    return torch.Size([size if d == kept else 1 for d, size in enumerate(p.shape)])
+
+
+def _fitted_state(
+    name: str, p: Tensor, vector_dim: int | None, saved: dict[str, Any]
+) -> dict[str, Tensor]:
+    """Saved state on the device, in the type and with the strides that a new one would have."""
+    state = _new_state(p, vector_dim)
+    for key, value in state.items():
+        loaded = torch.as_tensor(saved[key])
+        if loaded.shape != value.shape:
+            raise ValueError(
+                f"{key} of {name} must have shape {tuple(value.shape)}, "
+                f"the loaded state has {tuple(loaded.shape)}"
+            )
+        value.copy_(loaded)
+    return state
+
+
+def _normalise(name: str, p: Tensor, vector_dim: int) -> None:
+    """Give the vectors of ``p`` unit norm; warn when some are zero."""
+    if p.numel() == 0:
+        return
+    with torch.no_grad():
+        zeros = int(normalise_vectors_(p, _other_dims(p, vector_dim)).sum())
+    if zeros:
+        warnings.warn(
+            f"{zeros} of {p.shape[vector_dim]} weight vectors of {name} are zero and cannot be "
+            "normalised: each stays zero until its first step with lr > 0, which gives it unit "
+            "norm in the direction opposite to its gradient",
+            stacklevel=4,
+        )
+
+
+def _name_of(group: dict[str, Any], index: int, position: int) -> str:
+    """How to call a parameter in a message: by its name where the group knows it."""
+    if "param_names" in group:
+        return str(group["param_names"][position])
+    shape = tuple(group["params"][position].shape)
+    return f"parameter {position} of group {index} with shape {shape}"

@@ -1,0 +1,59 @@
+"""What ND-Adam refuses: group settings outside their range, parameters it cannot update."""
+
+import numbers
+from typing import Any
+
+from torch import Tensor
+
+
+def check_group(group: dict[str, Any]) -> None:
+    """Refuse settings of one parameter group. Raises ValueError with the value in the text."""
+    _check_rates(group)
+    betas = group["betas"]
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise ValueError(f"betas must be two numbers, got {betas!r}")
+    for i, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"betas[{i}] must be in [0, 1), got {beta}")
+    vector_dim = group["vector_dim"]
+    if vector_dim is not None and (isinstance(vector_dim, bool) or not isinstance(vector_dim, int)):
+        raise ValueError(f"vector_dim must be a whole number or None, got {vector_dim!r}")
+    check_decay(group)
+
+
+def check_decay(group: dict[str, Any]) -> None:
+    """Refuse weight decay on weight vectors."""
+    if group["vector_dim"] is not None and group["weight_decay"] != 0:
+        raise ValueError(
+            "weight_decay must be 0 in a group with vector_dim: the norm of weight vectors is "
+            f"pinned to 1, so decay on them does nothing; got {group['weight_decay']}. "
+            "Set weight_decay=0 in that group and decay the scalars' group"
+        )
+
+
+def check_parameter(name: str, p: Tensor, vector_dim: int | None) -> None:
+    """Refuse a parameter that cannot be updated with this ``vector_dim``."""
+    if p.is_complex():
+        raise ValueError(f"{name} is complex ({p.dtype}); NDAdam takes real parameters only")
+    if not p.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {p.dtype}")
+    if vector_dim is not None and not -p.dim() <= vector_dim < p.dim():
+        raise ValueError(
+            f"vector_dim must be a dimension of every parameter of its group, got {vector_dim} "
+            f"for {name} of shape {tuple(p.shape)}"
+        )
+
+
+def _check_rates(group: dict[str, Any]) -> None:
+    for key in ("lr", "eps", "weight_decay"):
+        value = group[key]
+        if isinstance(value, Tensor):
+            if key != "lr" or value.numel() != 1:
+                raise ValueError(
+                    f"{key} must be a number{' or a tensor of 1 element' if key == 'lr' else ''}, "
+                    f"got a tensor of shape {tuple(value.shape)}"
+                )
+        elif not isinstance(value, numbers.Real):
+            raise ValueError(f"{key} must be a number, got {value!r}")
+        if not value >= 0:
+            raise ValueError(f"{key} must be >= 0, got {value}")

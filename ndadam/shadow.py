@@ -1,0 +1,78 @@
+"""ND-Adam's moments of the gradients that another optimizer sees, without touching the weights."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ndadam.row_buffer import RowBuffer
+
+
+class ShadowMoments:
+    """Feeds g_s = (g - <g, w> w / ||w||^2) ||w|| to ND-Adam's running averages.
+
+    g_s is the gradient that ND-Adam would see on the unit sphere. Averages begin after
+    ``warmup`` = 5 / (1 - beta1) steps, when the first moment has forgotten its start.
+    N vectors hold P elements.
+    """
+
+    def __init__(self, rows: RowBuffer, betas: tuple[float, float]) -> None:
+        for i, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"shadow_betas[{i}] must be in [0, 1), got {beta}")
+        self.rows = rows
+        self.betas = betas
+        self.warmup = round(5 / (1 - betas[0]))
+        self.step = 0
+        self.exp_avg = rows.elements()  # (P,)
+        self.exp_avg_sq = rows.per_vector()  # (N,)
+        # Sums over measured steps of ||m_hat||^2, ||g_s||^2 and v_hat.
+        self.sums = rows.per_vector(3)  # (3, N)
+
+    def update(
+        self,
+        w: Tensor,  # (P,)
+        grad: Tensor,  # (P,)
+        gw: Tensor,  # (N,) <g, w>
+        ww: Tensor,  # (N,) ||w||^2
+    ) -> None:
+        """Take in the gradients of one step."""
+        beta1, beta2 = self.betas
+        self.step += 1
+        radial = torch.where(ww > 0, gw / ww, 0.0)
+        tangent = torch.addcmul(grad, w, self.rows.spread(radial), value=-1)
+        tangent.mul_(self.rows.spread(ww.sqrt()))
+        self.exp_avg.lerp_(tangent, 1 - beta1)
+        gg, mm = self.rows.row_dots([(tangent, tangent), (self.exp_avg, self.exp_avg)])
+        self.exp_avg_sq.lerp_(gg, 1 - beta2)
+        if self.step > self.warmup:
+            m_hat_sq = mm / (1 - beta1**self.step) ** 2
+            v_hat = self.exp_avg_sq / (1 - beta2**self.step)
+            self.sums += torch.stack([m_hat_sq, gg, v_hat])
+
+    @property
+    def steps(self) -> int:
+        """Steps that entered the averages."""
+        return max(self.step - self.warmup, 0)
+
+    def gain(self) -> tuple[Tensor, Tensor]:
+        """A and mean ||g||^2 / mean v_hat per vector, twice (N,); NaN where no gradient came."""
+        beta1 = self.betas[0]
+        mm, gg, vv = self.sums
+        return (1 + beta1) / (1 - beta1) * mm / gg, gg / vv
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, as copies."""
+        return {
+            "step": self.step,
+            "exp_avg": self.exp_avg.clone(),
+            "exp_avg_sq": self.exp_avg_sq.clone(),
+            "sums": self.sums.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict()``."""
+        self.step = state["step"]
+        self.exp_avg.copy_(state["exp_avg"])
+        self.exp_avg_sq.copy_(state["exp_avg_sq"])
+        self.sums.copy_(state["sums"])

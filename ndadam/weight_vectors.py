@@ -1,0 +1,170 @@
+"""Which slices of which parameters are the weight vectors of a model.
+
+The paper's w_i is the vector of input weights of hidden unit i: a row of a linear layer, a filter
+of a convolution. V is the number of vectors of a parameter, D their length.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class WeightVectors:
+    """A parameter whose slices along ``vector_dim`` are weight vectors.
+
+    ``layer`` is "conv1", "conv2", … for convolutions, counted from the stem in the order in which
+    the modules were registered, and "linear1", "embedding1", … for the other kinds.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    vector_dim: int
+    layer: str
+
+    @property
+    def count(self) -> int:
+        """Number of weight vectors, V."""
+        return self.parameter.shape[self.vector_dim]
+
+    @property
+    def length(self) -> int:
+        """Elements of each weight vector, D."""
+        return self.parameter.numel() // max(self.count, 1)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Where one parameter belongs, and why. ``vector_dim`` is None for scalars."""
+
+    name: str
+    parameter: nn.Parameter
+    vector_dim: int | None
+    layer: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Parameters of one kind of module that hold weight vectors along ``vector_dim``."""
+
+    kind: str
+    modules: tuple[type[nn.Module], ...]
+    holds_vectors: Callable[[str], bool]
+    vector_dim: int
+    reason: str
+
+
+def _is_weight(name: str) -> bool:
+    return name == "weight"
+
+
+def _is_packed_weight(name: str) -> bool:
+    # weight_ih_l0, weight_hh_l0, weight_hr_l0 of torch's recurrent layers
+    return name.startswith("weight_")
+
+
+def _is_projection(name: str) -> bool:
+    return name.endswith("proj_weight")
+
+
+_RULES = (
+    _Rule(
+        "conv",
+        (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+        _is_weight,
+        1,
+        "filters of a transposed convolution (in, out / groups, …)",
+    ),
+    _Rule("conv", (nn.Conv1d, nn.Conv2d, nn.Conv3d), _is_weight, 0, "filters of a convolution"),
+    _Rule("linear", (nn.Linear, nn.Bilinear), _is_weight, 0, "rows of a linear layer"),
+    _Rule(
+        "embedding", (nn.Embedding, nn.EmbeddingBag), _is_weight, 0, "one vector per embedded item"
+    ),
+    _Rule("attention", (nn.MultiheadAttention,), _is_projection, 0, "rows of packed projections"),
+    _Rule(
+        "recurrent",
+        (nn.RNNBase, nn.RNNCellBase),
+        _is_packed_weight,
+        0,
+        "rows of packed gate weights",
+    ),
+)
+
+
+def assign_parameters(model: nn.Module) -> list[Assignment]:
+    """Decide for every parameter of ``model`` whether it holds weight vectors.
+
+    Each parameter appears once, under the first name it is registered by, in registration order.
+    Biases, scales of normalisation layers and everything without a rule are scalars.
+    """
+    seen: dict[nn.Parameter, str] = {}
+    layers: dict[str, int] = {}
+    assignments = []
+    for module, local, name, parameter in _own_parameters(model):
+        if parameter in seen:
+            continue
+        seen[parameter] = name
+        assignments.append(_assign(module, local, name, parameter, layers))
+    return assignments
+
+
+def weight_vectors(model: nn.Module) -> list[WeightVectors]:
+    """List the parameters of ``model`` that hold weight vectors, in registration order."""
+    return [
+        WeightVectors(a.name, a.parameter, a.vector_dim, a.layer)
+        for a in assign_parameters(model)
+        if a.vector_dim is not None and a.layer is not None
+    ]
+
+
+def _own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, nn.Parameter]]:
+    """Each module's own parameters: (module, local name, full name, parameter)."""
+    for prefix, module in model.named_modules():
+        for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            yield module, local, f"{prefix}.{local}" if prefix else local, parameter
+
+
+def _assign(
+    module: nn.Module, local: str, name: str, parameter: nn.Parameter, layers: dict[str, int]
+) -> Assignment:
+    rule = next(
+        (r for r in _RULES if isinstance(module, r.modules) and r.holds_vectors(local)), None
+    )
+    if rule is None:
+        return Assignment(name, parameter, None, None, _why_scalar(module, local, parameter))
+    layers[rule.kind] = layers.get(rule.kind, 0) + 1
+    layer = f"{rule.kind}{layers[rule.kind]}"
+    length = parameter.numel() // max(parameter.shape[rule.vector_dim], 1)
+    if length <= 1:
+        # A vector of one element has no direction to turn in: ND-Adam would hold it at +-1.
+        reason = f"vectors of {length} element(s) cannot turn"
+        return Assignment(name, parameter, None, None, reason)
+    return Assignment(name, parameter, rule.vector_dim, layer, _with_note(rule, module))
+
+
+def _with_note(rule: _Rule, module: nn.Module) -> str:
+    groups = getattr(module, "groups", 1)
+    if rule.vector_dim == 1 and groups > 1:
+        return f"{rule.reason}; each joins the weights of {groups} output channels"
+    return rule.reason
+
+
+def _why_scalar(module: nn.Module, local: str, parameter: Tensor) -> str:
+    kind = type(module).__name__
+    if local.startswith("bias"):
+        return f"bias of {kind}"
+    if isinstance(module, _NORMS):
+        return f"scale of {kind}"
+    return f"no rule for {kind}.{local}"
+
+
+_NORMS = (
+    nn.modules.batchnorm._NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+)
+
+__all__ = ["Assignment", "WeightVectors", "assign_parameters", "weight_vectors"]
