@@ -3,6 +3,7 @@
 import json
 import math
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,6 +69,7 @@ class Database:
             raise ValueError("store url must name a file: several processes share the store")
         self.url = url
         self._is_sqlite = parsed.drivername == "sqlite"
+        self._outer = threading.local()
         self._engine = _sqlite(parsed) if self._is_sqlite else _postgres(parsed)
 
     def close(self) -> None:
@@ -85,7 +87,21 @@ class Database:
             yield conn
 
     @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make all that this thread writes within the block one transaction."""
+        with self._writing() as write:
+            self._outer.write = write
+            try:
+                yield
+            finally:
+                self._outer.write = None
+
+    @contextmanager
     def _writing(self) -> Iterator[Write]:
+        outer: Write | None = getattr(self._outer, "write", None)
+        if outer is not None:
+            yield outer
+            return
         with _own_errors(), self._engine.connect() as conn:
             conn = conn.execution_options(ndsweep_write=True)
             with conn.begin():
