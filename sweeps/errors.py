@@ -7,6 +7,7 @@
     │   ├── SweepNotFound
     │   ├── TrialNotFound
     │   └── PresetNotFound
+    ├── UnreadableSpec          text that is neither JSON nor YAML
     ├── InvalidQuery            a question that cannot be answered as asked
     │   ├── InvalidCursor
     │   ├── InvalidSort
@@ -56,6 +57,10 @@ class PresetNotFound(NotFound):
         super().__init__(
             f"there is no preset {name[:80]!r}; there are {', '.join(known)}", field="name"
         )
+
+
+class UnreadableSpec(SweepsError):
+    """The text of a spec is neither JSON nor YAML. The sentence says where."""
 
 
 class InvalidQuery(SweepsError):

@@ -211,13 +211,13 @@ def _own_errors() -> Iterator[None]:
 
 
 def _is_environment(error: DBAPIError) -> bool:
+    """Whether the database is to blame, and not the statement or its values."""
     if error.connection_invalidated:
         return True
     if isinstance(error.orig, sqlite3.Error):
-        return isinstance(error.orig, sqlite3.OperationalError | sqlite3.DatabaseError) and (
-            type(error.orig) in (sqlite3.OperationalError, sqlite3.DatabaseError)
-        )
-    state = getattr(error.orig, "sqlstate", None)
+        # A damaged or foreign file is a plain DatabaseError; its subclasses blame the statement.
+        return type(error.orig) in (sqlite3.OperationalError, sqlite3.DatabaseError)
+    state: str | None = getattr(error.orig, "sqlstate", None)
     if state is None:
         return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
     # 42P01: the table is missing, so the store was never migrated.

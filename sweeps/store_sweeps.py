@@ -57,7 +57,8 @@ class SweepVerbs(Database):
         The same key with the same body returns the sweep that the key created, whatever became
         of it since. Raises IdempotencyConflict for another body.
         """
-        body = {"kind": kind, "spec": spec, "name": name, "tags": sorted(set(tags)), "notes": notes}
+        labels = sorted(set(tags))
+        body = {"kind": kind, "spec": spec, "name": name, "tags": labels, "notes": notes}
         body_hash = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         with self._writing() as write:
             sweep_id = _insert_sweep(write, body, body_hash, num_trials, idempotency_key)
@@ -65,7 +66,7 @@ class SweepVerbs(Database):
             if sweep_id is None:
                 sweep_id = _earlier_sweep(write, str(idempotency_key), body_hash)
             else:
-                _insert_tags(write, sweep_id, body["tags"])
+                _insert_tags(write, sweep_id, labels)
                 write.event(sweep_id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
             return _sweep(write.conn, sweep_id), created
 

@@ -1,0 +1,94 @@
+"""Turns pydantic's errors into what a person needs: the field's path, the rule, the value."""
+
+from typing import Any, TypedDict
+
+from pydantic import ValidationError
+
+from worker.config import FieldError
+
+
+class FieldReason(TypedDict):
+    """One refused field. ``path`` is dotted, "" for the whole."""
+
+    path: str
+    reason: str
+
+
+#: Parts of a location that name a member of a union, not a field.
+_TAGS = {"float", "int", "choice", "asha", "median", "str", "bool", "none", "list", "tuple"}
+
+
+def explain(error: ValidationError) -> list[FieldReason]:
+    """Return each refused field once, in order, with a sentence that names rule and value."""
+    found: dict[str, list[str]] = {}
+    for item in error.errors(include_url=False):
+        path, reason = _one(item)
+        reasons = found.setdefault(path, [])
+        if reason not in reasons:
+            reasons.append(reason)
+    return [FieldReason(path=path, reason="; or ".join(rs[:4])) for path, rs in found.items()]
+
+
+def in_words(error: ValidationError) -> str:
+    """Return the refused fields in one sentence."""
+    return "; ".join(
+        f"{item['path']}: {item['reason']}" if item["path"] else item["reason"]
+        for item in explain(error)
+    )
+
+
+def _one(item: Any) -> tuple[str, str]:
+    parts = [str(part) for part in item["loc"] if not _is_tag(part)]
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, FieldError):
+        return ".".join([*parts, cause.field]), str(cause)
+    path = ".".join(parts)
+    name = _name(parts)
+    if item["type"] == "missing":
+        return path, f"{name} is missing"
+    if item["type"] == "extra_forbidden":
+        return path, f"{name} is not a field here; remove it"
+    if item["type"].startswith("union_tag"):
+        return _kind(path, item)
+    message = item["msg"].removeprefix("Value error, ")
+    for word in ("Input", "List", "Dictionary", "Tuple", "String"):
+        message = message.replace(f"{word} should", f"{name} should")
+    return path, f"{message}, got {shown(item['input'])}"
+
+
+def _name(parts: list[str]) -> str:
+    """What a sentence calls the field: its name, with its place in a list."""
+    if not parts:
+        return "it"
+    if parts[-1].isdigit() and len(parts) > 1:
+        return f"{parts[-2]}[{parts[-1]}]"
+    return parts[-1]
+
+
+def _kind(path: str, item: Any) -> tuple[str, str]:
+    """A union whose member is told by its ``kind``."""
+    where = f"{path}.kind" if path else "kind"
+    if item["type"] == "union_tag_not_found":
+        return where, f"kind is missing in {shown(item['input'])}"
+    ctx = item["ctx"]
+    return where, f"kind must be one of {ctx['expected_tags']}, got {shown(ctx['tag'])}"
+
+
+def _is_tag(part: int | str) -> bool:
+    # Pydantic names a union's member by its tag or type: "float", "literal['a']", "function-…".
+    return isinstance(part, str) and (
+        part in _TAGS or "[" in part or "(" in part or part.startswith("function-")
+    )
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """Return a value as text of bounded length."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**60:
+        return "a whole number of more than 60 digits"
+    if isinstance(value, dict | list | tuple) and len(value) > 20:
+        return f"{len(value)} items"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"something of type {type(value).__name__}"
+    return text if len(text) <= most else text[: most - 1] + "…"
