@@ -60,4 +60,4 @@ class BatchStream:
         if self._pixels.device.type == "cuda":
             images = images.contiguous(memory_format=torch.channels_last)
         labels = self._pixels.labels.index_select(0, drawn.order)
-        return list(zip(images.split(size), labels.split(size), strict=True))
+        return list(zip(torch.split(images, size), torch.split(labels, size), strict=True))

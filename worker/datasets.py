@@ -227,7 +227,7 @@ def channel_statistics(
 def _checksum(arrays: Arrays) -> str:
     digest = hashlib.sha256()
     for part in arrays.parts():
-        digest.update(memoryview(part).cast("B"))
+        digest.update(part.data)
     return digest.hexdigest()
 
 
@@ -241,7 +241,11 @@ def _read_header(path: Path) -> tuple[DatasetInfo, int]:
         text = file.read(length)
     try:
         fields: dict[str, Any] = json.loads(text)
-        info = DatasetInfo(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+        info = DatasetInfo(**values)
     except (ValueError, TypeError) as error:
         raise DatasetRefused(f"{path} has a damaged header; prepare it again") from error
     start = 16 + length

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -51,7 +52,7 @@ def arithmetic(config: TrainConfig, device: torch.device) -> Iterator[None]:
     differ in the last bits from one run to the next; a CPU run is exact either way.
     """
     cuda = torch.backends.cuda.matmul
-    cudnn = torch.backends.cudnn
+    cudnn: Any = torch.backends.cudnn  # torch's stubs lack ``cudnn.conv``
     before = (
         cuda.fp32_precision,
         cudnn.conv.fp32_precision,

@@ -35,7 +35,7 @@ def evaluate(
     wrong, bad = [], []
     try:
         with torch.inference_mode():
-            for part in indices.split(_BATCH[pixels.device.type]):
+            for part in torch.split(indices, _BATCH[pixels.device.type]):
                 if stop():
                     return None
                 images = plain(pixels, part)

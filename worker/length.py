@@ -31,6 +31,12 @@ def check_fits(config: TrainConfig, info: DatasetInfo) -> Length:
             "dataset must have images of at least 4 x 4 pixels, because the network halves them "
             f"twice; got {info.shape[0]} x {info.shape[1]}",
         )
+    if config.shortcut == "pool_pad" and config.network == "wrn" and config.widen_factor < 1:
+        raise FieldError(
+            "widen_factor",
+            "widen_factor must be at least 1 with shortcut 'pool_pad', which can only add "
+            f"channels; got {config.widen_factor}",
+        )
     return run_length(config, num_train)
 
 

@@ -10,19 +10,24 @@ from worker.config import TrainConfig
 
 def wide_resnet(config: TrainConfig, num_classes: int, in_channels: int) -> nn.Module:
     """A WRN of a resolved config; initial weights depend on ``config.seed`` alone."""
+    fields = config.model_dump(
+        include={
+            "activation",
+            "shortcut",
+            "init",
+            "bn_eps",
+            "bn_momentum",
+            "bn_scale",
+            "gamma_c",
+        }
+    )
     return WideResNet(
         config.depth,
         config.widen_factor,
         num_classes,
         in_channels,
-        activation=config.activation,
-        shortcut=config.shortcut,
-        init=config.init,
-        bn_eps=config.bn_eps,
-        bn_momentum=config.bn_momentum,
-        bn_scale=config.bn_scale,
-        gamma_c=config.gamma_c,
         generator=torch.Generator().manual_seed(config.seed),
+        **fields,
     )
 
 
@@ -32,6 +37,7 @@ def build_network(
     """The registered network of a resolved config, on its device."""
     build = registry.load("networks", config.network)
     model: nn.Module = build(config, num_classes, in_channels)
+    model.to(device)
     if device.type == "cuda":
-        return model.to(device, memory_format=torch.channels_last)
-    return model.to(device)
+        model.to(memory_format=torch.channels_last)
+    return model

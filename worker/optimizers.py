@@ -28,7 +28,7 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> Optimizer:
             alpha_s=config.alpha_s,
             weight_decay=config.weight_decay or 0.0,
         )
-        return NDAdam(groups, betas=config.betas, eps=config.eps)
+        return NDAdam(groups, **config.model_dump(include={"betas", "eps"}))
     return _torch_optimizer(config, decay_groups(config, model))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ndadam.softmax import logit_penalty
+from ndadam import logit_penalty
 from worker import checkpoint
 from worker.batches import BatchStream
 from worker.config import TrainConfig
@@ -55,7 +55,9 @@ class Run:
         self._autocast = partial(autocast, config, device)
         self._report_every = config.report_every or self.length.steps_per_epoch
         self.tally = Tally()
-        self.dynamics = Dynamics(config, self.model, self.optimizer, measurement)
+        self.dynamics = Dynamics(
+            config, self.model, self.optimizer, measurement, self._stream.batch(0)
+        )
         #: Optimizer steps done.
         self.step = 0
         self._last_metrics: dict[str, float] = {}
@@ -75,9 +77,9 @@ class Run:
         loss = F.cross_entropy(logits, labels)
         if self.config.lambda_c is not None:
             loss = loss + logit_penalty(logits, self.config.lambda_c)
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimizer.step()
-        self.dynamics.after_step(step)
+        self.dynamics.after_step()
         self.tally.add(step, loss.detach(), logits.detach(), labels)
         self.step = step + 1
 

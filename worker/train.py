@@ -1,6 +1,6 @@
 """Trains one configuration: a generator of reports."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from time import monotonic, perf_counter
 
@@ -21,7 +21,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     measurement: Measurement | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Iterator[Report]:
+) -> Generator[Report, None, None]:
     """Train a configuration and yield its metrics as it goes.
 
     What cannot be trained is refused here, before the first step: FieldError names the field of a
@@ -48,7 +48,7 @@ def train(
     folder = Path(checkpoint_dir) if checkpoint_dir is not None else None
     never = stop or (lambda: False)
 
-    def reports() -> Iterator[Report]:
+    def reports() -> Generator[Report, None, None]:
         with arithmetic(config, device):
             run = Run(config, home, device, measurement, never)
             if folder is not None:
@@ -60,7 +60,7 @@ def train(
 
 def _loop(
     run: Run, folder: Path | None, checkpoint_seconds: float, stop: Callable[[], bool]
-) -> Iterator[Report]:
+) -> Generator[Report, None, None]:
     saved_at = monotonic()
     began = perf_counter()
     while True:
