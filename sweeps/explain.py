@@ -1,5 +1,6 @@
 """Turns pydantic's errors into what a person needs: the field's path, the rule, the value."""
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from pydantic import ValidationError
@@ -20,8 +21,13 @@ _TAGS = {"float", "int", "choice", "asha", "median", "str", "bool", "none", "lis
 
 def explain(error: ValidationError) -> list[FieldReason]:
     """Return each refused field once, in order, with a sentence that names rule and value."""
+    return explain_items(error.errors(include_url=False))
+
+
+def explain_items(items: Sequence[Any]) -> list[FieldReason]:
+    """``explain`` for the items of pydantic's ``errors()``, however they were come by."""
     found: dict[str, list[str]] = {}
-    for item in error.errors(include_url=False):
+    for item in items:
         path, reason = _one(item)
         reasons = found.setdefault(path, [])
         if reason not in reasons:

@@ -1,0 +1,54 @@
+"""Puts the API and the pages together over a store that is passed in."""
+
+from functools import partial
+
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+
+from dashboards.pages import pages_router
+from service.auth import Guard
+from service.errors import add_error_handlers
+from service.log_tail import trial_log
+from service.monitoring import RequestCounts, Totals
+from service.routes.catalogue import router as catalogue_router
+from service.routes.docs import router as docs_router
+from service.routes.events import router as events_router
+from service.routes.health import router as health_router
+from service.routes.login import router as login_router
+from service.routes.matches import router as matches_router
+from service.routes.predictions import router as predictions_router
+from service.routes.sweeps import router as sweeps_router
+from service.routes.trials import router as trials_router
+from service.settings import Settings, require_token_off_loopback
+from service.version import VERSION
+from sweeps.store import Store
+
+API = "/api/v1"
+
+
+def create_app(store: Store, settings: Settings) -> FastAPI:
+    """The application. Raises SettingsError for an address that must not be open to all."""
+    app = FastAPI(
+        title="ndsweep",
+        version=VERSION,
+        summary="Hyperparameter sweeps, and learning rates that make optimizers comparable.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.store = store
+    app.state.settings = settings
+    app.state.secret = require_token_off_loopback(settings)
+    app.state.totals = Totals()
+    app.add_middleware(Guard, secret=app.state.secret)
+    app.add_middleware(RequestCounts, totals=app.state.totals)
+    add_error_handlers(app)
+    documented = [Depends(HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set."))]
+    for router in (sweeps_router, trials_router, events_router, predictions_router):
+        app.include_router(router, prefix=API, dependencies=documented)
+    for router in (matches_router, catalogue_router):
+        app.include_router(router, prefix=API, dependencies=documented)
+    pages = pages_router(store, read_log=partial(trial_log, settings.home))
+    for router in (health_router, login_router, docs_router, pages):
+        app.include_router(router)
+    return app

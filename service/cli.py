@@ -1,0 +1,33 @@
+"""The command ``ndsweep``: puts the groups of commands together and imports nothing heavy."""
+
+import typer
+
+from service.cli_data import app as data
+from service.cli_match import app as match
+from service.cli_serve import doctor, quickstart, runner, serve
+from service.cli_sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
+from service.cli_train import train
+from service.failures import OneLineErrors
+
+app = typer.Typer(
+    name="ndsweep",
+    help="Sweeps over hyperparameters, and learning rates that make optimizers comparable.",
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve)
+app.command()(quickstart)
+app.command()(runner)
+app.command()(submit)
+app.command()(watch)
+app.command("list")(list_sweeps)
+app.command()(cancel)
+app.command()(pause)
+app.command()(resume)
+app.command()(retry)
+app.command()(export)
+app.add_typer(match, name="match")
+app.command(context_settings={"allow_extra_args": True})(train)
+app.add_typer(data, name="data")
+app.command()(doctor)

@@ -1,0 +1,81 @@
+"""The service's folder: created, locked by the one ``serve`` that runs on it, and its addresses."""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from service.settings import SettingsError
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where a running service answers; ``endpoints.json`` of its home."""
+
+    #: Process id of ``ndsweep serve``.
+    pid: int
+    url: str
+    mlflow_url: str
+
+
+def prepare(home: Path) -> None:
+    """Create the folder with all that belongs in it. Raises SettingsError where that fails."""
+    try:
+        for name in ("logs", "mlflow", "checkpoints"):
+            (home / name).mkdir(parents=True, exist_ok=True)
+        probe = home / ".writable"
+        probe.write_bytes(b"ndsweep")
+        probe.unlink()
+    except OSError as error:
+        raise SettingsError(
+            f"cannot write to {home}: {error.strerror}; set NDSWEEP_HOME to another folder"
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Hold the folder for this process. Raises SettingsError when another one holds it."""
+    with (home / "serve.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = read_endpoints(home)
+            where = f" at {found.url} (process {found.pid})" if found else ""
+            raise SettingsError(
+                f"a service already runs on {home}{where}; stop it, or set NDSWEEP_HOME"
+            ) from None
+        yield
+
+
+def is_locked(home: Path) -> bool:
+    """Whether some ``serve`` runs on the folder now."""
+    try:
+        with (home / "serve.lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def write_endpoints(home: Path, endpoints: Endpoints) -> None:
+    """Replace ``endpoints.json`` in one go: a reader sees the old one or the new one."""
+    draft = home / f".endpoints.{os.getpid()}"
+    draft.write_text(json.dumps(asdict(endpoints), indent=2) + "\n")
+    draft.replace(home / "endpoints.json")
+
+
+def read_endpoints(home: Path) -> Endpoints | None:
+    """Addresses of the service on this folder, None where none was written."""
+    try:
+        return Endpoints(**json.loads((home / "endpoints.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def remove_endpoints(home: Path) -> None:
+    (home / "endpoints.json").unlink(missing_ok=True)

@@ -1,0 +1,230 @@
+"""What the API answers with. No field has a default, so clients may rely on every one.
+
+Times are RFC 3339 in UTC; fractions are 0..1; numbers that are not finite are null.
+"""
+
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from sweeps.records import Kind, SweepState, TrialState
+
+T = TypeVar("T")
+
+
+class Output(BaseModel):
+    """Built from a record of the store, attribute by attribute."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+class FieldOut(Output):
+    """What is wrong with one field of the request."""
+
+    path: str
+    reason: str
+
+
+class ErrorOut(Output):
+    """Any error: its name, a sentence for a person, and the fields it is about."""
+
+    error: str
+    detail: str
+    fields: list[FieldOut]
+
+
+class PageOut(Output, Generic[T]):
+    """Part of a listing; pass ``next`` as ``cursor`` for the following part."""
+
+    items: list[T]
+    next: str | None
+
+
+class BestOut(Output):
+    """The point with the best mean so far: chosen among many, so its mean flatters it."""
+
+    point: int
+    params: dict[str, Any]
+    mean: float
+    sd: float | None
+    n: int
+    label: Literal["selected, optimistic"]
+
+
+class SweepOut(Output):
+    """One sweep or match with the counts of its trials by state."""
+
+    id: str
+    kind: Kind
+    name: str
+    state: SweepState
+    reason: str
+    requested: Literal["none", "pause", "cancel"]
+    spec: dict[str, Any]
+    tags: list[str]
+    notes: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    num_trials: int | None
+    trials: dict[TrialState, int]
+    best: BestOut | None
+    result: dict[str, Any] | None
+    mirror: dict[str, Any] | None
+    eta_seconds: float | None
+
+
+class AttemptOut(Output):
+    """One try at a trial."""
+
+    id: int
+    number: int
+    state: TrialState
+    started_at: datetime
+    finished_at: datetime | None
+    exit_cause: str
+    provenance: dict[str, Any]
+    mlflow_run_id: str | None
+
+
+class TrialOut(Output):
+    """One configuration trained with one seed."""
+
+    sweep_id: str
+    number: int
+    point: int
+    seed: int
+    state: TrialState
+    params: dict[str, Any]
+    config: dict[str, Any]
+    config_key: str
+    role: str
+    measurement: dict[str, Any] | None
+    objective: float | None
+    metrics: dict[str, float]
+    step: int
+    num_steps: int | None
+    diverged_at_step: int | None
+    exit_cause: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    attempts: list[AttemptOut]
+
+
+class MetricsOut(Output):
+    """(step, value) by metric name, thinned to at most ``max_points`` each."""
+
+    metrics: dict[str, list[tuple[int, float]]]
+
+
+class ValidationOut(Output):
+    """What a spec would do. Nothing was created."""
+
+    kind: Kind
+    name: str
+    #: None where the spec leaves the number to what is found on the way.
+    points: int | None
+    replicates: int
+    trials: int | None
+    #: Optimizer steps of all trials together; None where a run's length depends on its data set.
+    steps: int | None
+    #: Difference of two arms' means that this many seeds show with 80 % power at 5 %, in fractions.
+    detectable_difference: float | None
+    #: Deviation between seeds that it assumes, in fractions.
+    assumed_seed_deviation: float
+    notes: list[str]
+
+
+class CriterionOut(Output):
+    """What one criterion of equality says."""
+
+    criterion: str
+    #: The target's learning rate at factor 1.
+    rate: float
+    formula: str
+    gain: float
+    #: (step, factor on rate) for the criterion "schedule"; null for the others.
+    points: list[tuple[int, float]] | None
+
+
+class PredictionOut(Output):
+    """The closed-form match of two settings. Effective learning rates are fractions of a norm."""
+
+    rate_name: str
+    level: str
+    num_steps: int
+    effective_lr: float
+    target_effective_lr: float
+    tau_steps: float
+    beta2_equivalent: float
+    criteria: list[CriterionOut]
+    #: (step, effective learning rate) of the source, thinned.
+    curve: list[tuple[int, float]]
+    trust_from_step: int
+    trust_until_step: int
+    warnings: list[str]
+
+
+class AnalysisOut(Output):
+    """Tables over the finished trials, recomputed on every request."""
+
+    sweep_id: str
+    analysis: dict[str, Any]
+
+
+class PresetOut(Output):
+    """A spec that ships with the product."""
+
+    name: str
+    kind: Kind
+    title: str
+    spec: dict[str, Any]
+
+
+class DatasetOut(Output):
+    """A prepared data set. Channel means and deviations are those of pixels, 0..255."""
+
+    name: str
+    num_train: int
+    num_test: int
+    #: Height, width, channels.
+    shape: tuple[int, int, int]
+    classes: list[str]
+    channel_means: list[float]
+    channel_deviations: list[float]
+    checksum: str
+    source: str
+
+
+class OptimizerOut(Output):
+    """An optimizer, the fields it reads, and their published values by recipe."""
+
+    name: str
+    fields: list[str]
+    published: dict[str, dict[str, Any]]
+
+
+class HealthOut(Output):
+    """The process answers; ``store`` says whether the database does, when that was asked."""
+
+    status: Literal["ok", "unavailable"]
+    version: str
+    store: Literal["ok", "unavailable", "not asked"]
+
+
+class ListOut(Output, Generic[T]):
+    """A short listing that always comes whole."""
+
+    items: list[T]
+
+
+class EventOut(Output):
+    """The data of one server-sent event; its id and its event name are the event's own."""
+
+    id: int
+    sweep_id: str
+    at: datetime
+    kind: str
+    data: dict[str, Any]

@@ -1,0 +1,67 @@
+"""Listening sockets: on the port that was asked for, or on the next free one."""
+
+import errno
+import os
+import socket
+
+from service.settings import SettingsError
+
+#: Ports tried after the usual one before giving up.
+TRIES = 100
+
+
+def listen(host: str, port: int | None, usual: int) -> socket.socket:
+    """Listen on ``port``; where None, on ``usual`` or the next free port above it.
+
+    Raises SettingsError, with one sentence, for a port in use or an address that is not ours.
+    """
+    if port is not None:
+        return _bind(host, port)
+    for candidate in range(usual, min(usual + TRIES, 65536)):
+        try:
+            return _bind(host, candidate)
+        except PortInUse:
+            continue
+    raise SettingsError(f"no port from {usual} to {usual + TRIES - 1} is free on {host}")
+
+
+def free_port(host: str, port: int | None, usual: int) -> int:
+    """A port that nobody listens on now, chosen as ``listen`` does; for programs that bind it."""
+    with listen(host, port, usual) as found:
+        number: int = found.getsockname()[1]
+        return number
+
+
+class PortInUse(SettingsError):
+    """Somebody else listens there."""
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise SettingsError(f"host {host!r} is not an address: {error.strerror}") from error
+    server = socket.socket(family, kind, proto)
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(address)
+        server.listen(2048)
+    except OSError as error:
+        server.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"port {port} on {host} is in use; choose another one or stop what uses it"
+            ) from error
+        reason = os.strerror(error.errno or 0)
+        raise SettingsError(f"cannot listen on port {port} of {host}: {reason}") from error
+    return server
+
+
+def address(host: str, port: int) -> str:
+    """URL by which this machine reaches a service that listens on ``host``."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+    if ":" in reachable and not reachable.startswith("["):
+        reachable = f"[{reachable}]"
+    return f"http://{reachable}:{port}"

@@ -1,0 +1,123 @@
+"""The closed-form match: what to ask it and what it answers. Nothing is trained or created."""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ndadam.optimizer_laws import NoStationaryRate, OptimizerSetting
+from ndadam.theory import CRITERIA, Level, Prediction, predict
+from service.errors import ApiError
+from service.outputs import CriterionOut, FieldOut, PredictionOut
+from sweeps.match_spec import Arm, setting_of
+from worker.config import Count, FieldError, LrSchedule, TrainConfig
+from worker.schedules import build_schedule
+
+#: A billion steps is a thousand epochs of ImageNet in batches of one.
+MOST_STEPS = 10**9
+
+
+class PredictionSpec(BaseModel):
+    """A source whose effective learning rate is known, and a target whose learning rate is not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    source: Arm = Field(description="Optimizer and its fields; unset ones are the published ones.")
+    target: Arm = Field(
+        default_factory=lambda: Arm(optimizer="ndadam"),
+        description="Optimizer whose learning rate (alpha_v for ndadam) is asked for.",
+    )
+    steps: Annotated[Count, Field(le=MOST_STEPS)] = Field(
+        80_000, description="Length of the run; the paper's by default."
+    )
+    lr_schedule: LrSchedule = Field(
+        "constant", description="Shared by both: constant, cosine, or (step, factor) points."
+    )
+    warmup_steps: Annotated[int, Field(strict=True, ge=0, le=MOST_STEPS)] = 0
+    level: Level | None = Field(
+        None, description="step or long_range, where momentum and beta1 differ; none = step."
+    )
+    gain: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        1.0, description="A of ND-Adam's gradients; 1 = uncorrelated in time."
+    )
+
+    @model_validator(mode="after")
+    def _arms_can_be_trained(self) -> Self:
+        if self.lr_schedule == "cosine_epoch":
+            raise FieldError(
+                "lr_schedule",
+                "lr_schedule must be constant, cosine or points, because an epoch has no length "
+                "without a data set; got 'cosine_epoch'",
+            )
+        rate = self.target.fields().get(self.rate_name)
+        if rate is not None:
+            raise FieldError(
+                f"target.{self.rate_name}",
+                f"{self.rate_name} of the target is what is asked for; remove it, got {rate!r}",
+            )
+        self.source_setting()
+        self.target_setting()
+        return self
+
+    @property
+    def rate_name(self) -> str:
+        return "alpha_v" if self.target.optimizer == "ndadam" else "lr"
+
+    def source_setting(self) -> OptimizerSetting:
+        return setting_of(_config("source", self.source))
+
+    def target_setting(self) -> OptimizerSetting:
+        return setting_of(_config("target", self.target), open_rate=True)
+
+
+def _config(side: str, arm: Arm) -> TrainConfig:
+    try:
+        return TrainConfig.model_validate({"steps": 1, **arm.fields()}).resolved()
+    except ValidationError as error:
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        name = getattr(cause, "field", None) or ".".join(str(part) for part in first["loc"])
+        reason = cause or f"{first['msg']}, got {first['input']!r}"
+        raise FieldError(f"{side}.{name}", str(reason)) from error
+
+
+def answer(spec: PredictionSpec) -> PredictionOut:
+    """Answer at once, under every criterion. Raises ApiError 422 where theory has no answer."""
+    factor = build_schedule(
+        spec.lr_schedule,
+        num_steps=spec.steps,
+        steps_per_epoch=1,  # cosine_epoch, which alone needs it, is refused
+        warmup_steps=spec.warmup_steps,
+    )
+    try:
+        found = predict(
+            spec.source_setting(),
+            spec.target_setting(),
+            num_steps=spec.steps,
+            factor=factor,
+            level=spec.level,
+            gain=spec.gain,
+        )
+    except (NoStationaryRate, ValueError, ArithmeticError) as error:
+        reason = str(error)
+        raise ApiError(
+            422, "NoPrediction", reason, [FieldOut(path="source", reason=reason)]
+        ) from error
+    return _output(spec, found)
+
+
+def _output(spec: PredictionSpec, found: Prediction) -> PredictionOut:
+    answers = [found.criteria[name] for name in CRITERIA if name in found.criteria]
+    return PredictionOut(
+        rate_name=spec.rate_name,
+        level=found.level,
+        num_steps=found.num_steps,
+        effective_lr=found.effective_lr,
+        target_effective_lr=found.target_effective_lr,
+        tau_steps=found.tau_steps,
+        beta2_equivalent=found.beta2_equivalent,
+        criteria=[CriterionOut.model_validate(one) for one in answers],
+        curve=list(zip(found.curve.steps, found.curve.effective_lr, strict=True)),
+        trust_from_step=found.trust_from_step,
+        trust_until_step=found.trust_until_step,
+        warnings=list(found.warnings),
+    )

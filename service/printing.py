@@ -1,0 +1,98 @@
+"""Tables on the terminal: sweeps, a match under every criterion, results with intervals."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from service.client import Client
+from service.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
+
+
+def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
+    table = Table("id", "kind", "name", "state", "trials", "best (selected)", "created", box=None)
+    for sweep in page.items:
+        done = sum(sweep.trials.values()) - sweep.trials["waiting"] - sweep.trials["running"]
+        table.add_row(
+            sweep.id,
+            sweep.kind,
+            sweep.name,
+            sweep.state,
+            f"{done}/{'?' if sweep.num_trials is None else sweep.num_trials}",
+            "–" if sweep.best is None else f"{sweep.best.mean:.4g}",
+            f"{sweep.created_at:%Y-%m-%d %H:%M}",
+        )
+    console.print(table)
+    if page.next:
+        console.print("[dim]there are more; narrow with --state, --tag or --search[/]")
+
+
+def print_validation(console: Console, found: ValidationOut) -> None:
+    def known(number: int | None) -> str:
+        return "not known beforehand" if number is None else f"{number:,}"
+
+    console.print(f"[bold]{found.name}[/] can run. Nothing was created.")
+    console.print(f"  points      {known(found.points)} × {found.replicates} seeds")
+    console.print(f"  trials      {known(found.trials)}")
+    console.print(f"  steps       {known(found.steps)}")
+    if found.detectable_difference is not None:
+        console.print(
+            f"  detectable  {100 * found.detectable_difference:.2f} points between two arms, if "
+            f"seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
+        )
+    for note in found.notes:
+        console.print(f"  note        {note}")
+
+
+def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
+    """How a sweep or match ended, and what it found."""
+    reason = f": {sweep.reason}" if sweep.reason else ""
+    console.print(f"[bold]{sweep.name}[/] {sweep.state}{reason}")
+    if sweep.kind == "match" and sweep.result:
+        print_match(console, sweep.result)
+    elif sweep.kind == "sweep" and sum(sweep.trials.values()):
+        print_results(console, service.analysis(sweep.id))
+
+
+def print_prediction(console: Console, found: PredictionOut) -> None:
+    console.print(
+        f"source effective learning rate {found.effective_lr:.6f} per step at equilibrium; "
+        f"settles with time constant {found.tau_steps:.0f} steps; "
+        f"equivalent beta2 {found.beta2_equivalent:.4f}"
+    )
+    table = Table("criterion", found.rate_name, "makes equal", box=None)
+    for one in found.criteria:
+        table.add_row(one.criterion, f"{one.rate:.4f}", one.formula)
+    console.print(table)
+    for warning in found.warnings:
+        console.print(f"[yellow]note[/] {warning}")
+
+
+def print_match(console: Console, result: dict[str, Any]) -> None:
+    """The match under every criterion with its interval, and the verdict's sentence."""
+    rate_name = result["rate_name"]
+    table = Table(
+        "criterion", f"{rate_name} closed form", "from measured source", "measured [95 %]", box=None
+    )
+    for row in result["criteria"]:
+        name = f"[bold]{row['criterion']} ←[/]" if row["chosen"] else row["criterion"]
+        table.add_row(
+            name, _rate(row["closed_form"]), _rate(row["predicted"]), _range(row["measured"])
+        )
+    console.print(table)
+    verdict = result.get("verdict")
+    if verdict:
+        colour = {"matched": "green", "not shown": "yellow"}.get(verdict["state"], "red")
+        console.print(f"[{colour}]{verdict['state']}[/]: {verdict['sentence']}")
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _range(interval: dict[str, Any] | None) -> str:
+    if interval is None:
+        return "–"
+    if interval["low"] is None:
+        return f"{interval['value']:.4f}"
+    return f"{interval['value']:.4f} [{interval['low']:.4f}, {interval['high']:.4f}]"

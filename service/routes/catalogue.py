@@ -1,0 +1,35 @@
+"""``/presets``, ``/datasets``, ``/optimizers``: what specs can name."""
+
+from fastapi import APIRouter
+
+from service.errors import answers
+from service.inputs import SettingsDep
+from service.outputs import DatasetOut, ListOut, OptimizerOut, PresetOut
+from service.submission import data_home
+from sweeps.presets import preset_names, preset_text, read_preset
+from worker.config import OPTIMIZER_FIELDS, PUBLISHED
+from worker.datasets import list_datasets
+
+router = APIRouter(tags=["catalogue"])
+
+
+@router.get("/datasets", responses=answers())
+def datasets(settings: SettingsDep) -> ListOut[DatasetOut]:
+    """Data sets that are prepared on this machine. Others come by `ndsweep data`."""
+    infos = list_datasets(data_home(settings))
+    return ListOut(items=[DatasetOut.model_validate(info) for info in infos])
+
+
+@router.get("/optimizers", responses=answers())
+def optimizers() -> ListOut[OptimizerOut]:
+    """Optimizers with the fields they read and the published value of each by recipe."""
+    return ListOut(items=[_optimizer(name) for name in OPTIMIZER_FIELDS])
+
+
+def _optimizer(name: str) -> OptimizerOut:
+    published = {recipe: values for (recipe, owner), values in PUBLISHED.items() if owner == name}
+    return OptimizerOut(
+        name=name,
+        fields=sorted(OPTIMIZER_FIELDS[name] | {"weight_decay", "decay_on"}),
+        published=published,
+    )

@@ -1,0 +1,57 @@
+"""``/matches``: which alpha_v makes ND-Adam move its weight vectors as fast as another setting."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from service.documents import DocumentRoute, json_or_yaml
+from service.errors import answers
+from service.inputs import IdempotencyKey, MatchQuery, SettingsDep, StoreDep, SweepId
+from service.outputs import PageOut, PredictionOut, SweepOut
+from service.submission import get_match, page_out, refuse_what_cannot_run, sweep_out
+from sweeps.match_spec import MatchSpec
+
+router = APIRouter(prefix="/matches", tags=["matches"], route_class=DocumentRoute)
+
+BODY = json_or_yaml("MatchSpec")
+
+
+@router.post("", status_code=201, openapi_extra=BODY, responses=answers(409, 413, 415))
+def create_match(
+    spec: MatchSpec,
+    store: StoreDep,
+    settings: SettingsDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> SweepOut:
+    """Queue a measured match: a few short runs, then a verdict on fresh ones."""
+    refuse_what_cannot_run(spec, store, settings)
+    match, _ = store.create_sweep(
+        "match",
+        spec.model_dump(mode="json"),
+        name=spec.name,
+        tags=spec.tags,
+        notes=spec.notes,
+        num_trials=None,
+        idempotency_key=idempotency_key,
+    )
+    response.headers["Location"] = f"/api/v1/matches/{match.id}"
+    return sweep_out(match)
+
+
+@router.get("", responses=answers())
+def list_matches(store: StoreDep, query: Annotated[MatchQuery, Query()]) -> PageOut[SweepOut]:
+    """List matches, newest first unless sorted otherwise."""
+    return page_out(store.list_sweeps(kind="match", **query.model_dump()), sweep_out)
+
+
+@router.get("/{sweep_id}", responses=answers(404))
+def read_match(sweep_id: SweepId, store: StoreDep) -> SweepOut:
+    """One match: its state, and under ``result`` every criterion with its interval."""
+    return sweep_out(get_match(store, sweep_id))
+
+
+@router.post("/{sweep_id}/cancel", responses=answers(404, 409))
+def cancel_match(sweep_id: SweepId, store: StoreDep) -> SweepOut:
+    """End a match for good, whether it waits or runs. Asking again changes nothing."""
+    return sweep_out(store.request(get_match(store, sweep_id).id, "cancel"))

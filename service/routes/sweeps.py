@@ -1,0 +1,134 @@
+"""``/sweeps``: submit, list, steer and read sweeps. Matches answer here too: they are sweeps."""
+
+import shutil
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+
+from service.documents import DocumentRoute, json_or_yaml
+from service.errors import answers
+from service.export import export_stream
+from service.inputs import (
+    ExportQuery,
+    IdempotencyKey,
+    SettingsDep,
+    StoreDep,
+    SweepId,
+    SweepQuery,
+)
+from service.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
+from service.submission import describe_sweep, page_out, refuse_what_cannot_run, sweep_out
+from sweeps.analysis import analyse
+from sweeps.spec import SweepSpec
+
+router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=DocumentRoute)
+
+BODY = json_or_yaml("SweepSpec")
+
+
+@router.post(
+    "",
+    status_code=201,
+    openapi_extra=BODY,
+    responses=answers(409, 413, 415),
+)
+def create_sweep(
+    spec: SweepSpec,
+    store: StoreDep,
+    settings: SettingsDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> SweepOut:
+    """Queue a sweep. A runner picks it up; watch it at the returned Location."""
+    refuse_what_cannot_run(spec, store, settings)
+    sweep, _ = store.create_sweep(
+        "sweep",
+        spec.model_dump(mode="json"),
+        name=spec.name,
+        tags=spec.tags,
+        notes=spec.notes,
+        num_trials=spec.num_trials(),
+        idempotency_key=idempotency_key,
+    )
+    response.headers["Location"] = f"/api/v1/sweeps/{sweep.id}"
+    return sweep_out(sweep)
+
+
+@router.post("/validate", openapi_extra=BODY, responses=answers(413, 415))
+def validate_sweep(spec: SweepSpec, store: StoreDep, settings: SettingsDep) -> ValidationOut:
+    """Say what a spec would do: trials, steps, the difference it can show. Creates nothing."""
+    refuse_what_cannot_run(spec, store, settings)
+    return describe_sweep(spec, settings)
+
+
+@router.get("", responses=answers())
+def list_sweeps(store: StoreDep, query: Annotated[SweepQuery, Query()]) -> PageOut[SweepOut]:
+    """List sweeps and matches, newest first unless sorted otherwise."""
+    return page_out(store.list_sweeps(**query.model_dump()), sweep_out)
+
+
+@router.get("/{sweep_id}", responses=answers(404))
+def get_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
+    """One sweep: its state and why, its counts, the best point so far, its ETA."""
+    return sweep_out(store.get_sweep(sweep_id))
+
+
+@router.post("/{sweep_id}/cancel", responses=answers(404, 409))
+def cancel_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
+    """End a sweep for good, whether it waits or runs. Asking again changes nothing."""
+    return sweep_out(store.request(sweep_id, "cancel"))
+
+
+@router.post("/{sweep_id}/pause", responses=answers(404, 409))
+def pause_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
+    """Stop a sweep and give its resources back; its running trials keep their checkpoints."""
+    return sweep_out(store.request(sweep_id, "pause"))
+
+
+@router.post("/{sweep_id}/resume", responses=answers(404, 409))
+def resume_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
+    """Go on with a paused or failed sweep from what is recorded."""
+    return sweep_out(store.resume(sweep_id))
+
+
+@router.post("/{sweep_id}/retry", responses=answers(404, 409))
+def retry_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
+    """Run the failed trials again, and only those."""
+    return sweep_out(store.retry(sweep_id))
+
+
+@router.delete("/{sweep_id}", status_code=204, responses=answers(404, 409))
+def delete_sweep(sweep_id: SweepId, store: StoreDep, settings: SettingsDep) -> None:
+    """Remove a finished sweep, everything recorded of it, its logs and its checkpoints."""
+    store.delete_sweep(sweep_id)
+    for kind in ("logs", "checkpoints"):
+        shutil.rmtree(settings.home / kind / sweep_id, ignore_errors=True)
+
+
+@router.get(
+    "/{sweep_id}/export",
+    response_class=StreamingResponse,
+    responses=answers(404)
+    | {
+        200: {
+            "description": "One row or object for each trial, in the order of their numbers.",
+            "content": {
+                "text/csv": {"schema": {"type": "string"}},
+                "application/json": {"schema": {"type": "object"}},
+                "application/vnd.apache.parquet": {"schema": {"type": "string"}},
+            },
+        }
+    },
+)
+def export_sweep(
+    sweep_id: SweepId, store: StoreDep, query: Annotated[ExportQuery, Query()]
+) -> StreamingResponse:
+    """Download every trial with its params, its last metrics and its objective."""
+    return export_stream(store, store.get_sweep(sweep_id), query.format)
+
+
+@router.get("/{sweep_id}/analysis", responses=answers(404))
+def analyse_sweep(sweep_id: SweepId, store: StoreDep) -> AnalysisOut:
+    """Result table with intervals over seeds, and how the objective depends on each field."""
+    return AnalysisOut(sweep_id=sweep_id, analysis=analyse(store, sweep_id))

@@ -1,0 +1,106 @@
+"""Where the service keeps things and what it listens on: every setting, once.
+
+Each field is the environment variable ``NDSWEEP_<FIELD>``; options of the command line override it.
+"""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_PORT = 8000
+DEFAULT_MLFLOW_PORT = 5000
+
+
+class SettingsError(Exception):
+    """A setting that the service cannot start with; the text says which and what to do."""
+
+
+class Settings(BaseSettings):
+    """Settings of one installation, read from the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="NDSWEEP_", frozen=True, extra="ignore")
+
+    home: Path = Field(
+        Path(".ndsweep"), description="Folder of the store, MLflow, checkpoints and logs."
+    )
+    data: Path | None = Field(
+        None, description="Folder of the prepared data sets; none = in the user's cache."
+    )
+    host: str = Field("127.0.0.1", description="Address the service listens on.")
+    port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        None, description="Port of the service; none = 8000 or the next free one."
+    )
+    url: str | None = Field(
+        None, description="Address of a running service, for the commands that talk to one."
+    )
+    token: SecretStr | None = Field(
+        None, description="Secret every request must carry; needed unless host is loopback."
+    )
+    token_file: Path | None = Field(
+        None, description="File that holds the token, instead of NDSWEEP_TOKEN."
+    )
+    store_url: str | None = Field(
+        None, description="Database of the store; none = SQLite below home. PostgreSQL works too."
+    )
+    mlflow_url: str | None = Field(
+        None, description="Address of an MLflow server; none = a local one is started."
+    )
+    mlflow_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="Port of the local MLflow server; none = 5000 or the next free one."
+    )
+    drivers: Annotated[int, Field(ge=1, le=64)] = Field(
+        4, description="Sweeps that the runner drives at the same time."
+    )
+
+    def database_url(self) -> str:
+        """The store's URL: the one that was set, or SQLite below ``home``."""
+        return self.store_url or f"sqlite:///{self.home.absolute() / 'store.db'}"
+
+    def secret(self) -> str | None:
+        """The token, from the variable or the file; None when neither is set.
+
+        Raises SettingsError when the file cannot be read or holds nothing.
+        """
+        if self.token is not None and self.token.get_secret_value().strip():
+            return self.token.get_secret_value().strip()
+        if self.token_file is None:
+            return None
+        try:
+            text = self.token_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise SettingsError(
+                f"NDSWEEP_TOKEN_FILE must name a readable file, got {self.token_file}: {reason}"
+            ) from error
+        if not text:
+            raise SettingsError(
+                f"NDSWEEP_TOKEN_FILE must hold a token, but {self.token_file} is empty"
+            )
+        return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach ``host`` ("localhost", or an address as text)."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def require_token_off_loopback(settings: Settings) -> str | None:
+    """The token to ask for, None on loopback without one.
+
+    Raises SettingsError for an address that other machines can reach when there is no token.
+    """
+    secret = settings.secret()
+    if secret is None and not is_loopback(settings.host):
+        raise SettingsError(
+            f"host {settings.host!r} can be reached by other machines, so a token is needed: "
+            "set NDSWEEP_TOKEN or NDSWEEP_TOKEN_FILE, or listen on 127.0.0.1"
+        )
+    return secret

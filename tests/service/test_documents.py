@@ -1,0 +1,93 @@
+"""JSON and YAML bodies: what is read, and what is refused before anything looks at it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.documents import MAX_DEPTH, RefusedDocument, read_json, read_yaml
+
+REFUSED_JSON = {
+    "NaN": ('{"a": NaN}', "finite"),
+    "infinity": ('{"a": -Infinity}', "finite"),
+    "overflow to infinity": ('{"a": 1e999}', "finite"),
+    "deep nesting": ("[" * 100_000 + "]" * 100_000, f"at most {MAX_DEPTH} levels"),
+    "just too deep": ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "levels"),
+    "integer of 70 bits": ('{"a": 1180591620717411303424}', "64 bits"),
+    "integer of 5,000 digits": ('{"a": ' + "9" * 5000 + "}", "64 bits"),
+    "a key twice": ('{"a": 1, "a": 2}', "'a' twice"),
+    "NUL": ('{"a": "x\\u0000"}', "NUL"),
+    "half a surrogate pair": ('{"a": "\\ud800"}', "surrogate"),
+    "half a surrogate pair as a key": ('{"\\udfff": 1}', "surrogate"),
+    "cut off": ('{"a": ', "line 1, column 7"),
+    "empty": ("", "not valid JSON"),
+}
+REFUSED_YAML = {
+    "NaN": ("a: .nan", "finite"),
+    "infinity": ("a: -.inf", "finite"),
+    "alias bomb": ("a: &x [1]\nb: [*x, *x]", "aliases"),
+    "python object": ("a: !!python/object/apply:os.system ['true']", "constructor"),
+    "deep nesting": ("[" * 5000 + "]" * 5000, "nesting"),
+    "a key twice": ("a: 1\na: 2", "'a' twice"),
+    "a key that is a number": ("1: 2", "keys must be text"),
+    "huge integer": ("a: " + "9" * 40, "64 bits"),
+    "integer of 5,000 digits": ("a: " + "9" * 5000, "64 bits"),
+    "cut off": ("a: [1, 2", "line"),
+    "two documents": ("a: 1\n---\na: 2", "document"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED_JSON.values(), ids=REFUSED_JSON)
+def test_json_that_cannot_be_a_spec_is_refused_with_a_reason(text, reason):
+    with pytest.raises(RefusedDocument, match=reason):
+        read_json(text)
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED_YAML.values(), ids=REFUSED_YAML)
+def test_yaml_that_cannot_be_a_spec_is_refused_with_a_reason(text, reason):
+    with pytest.raises(RefusedDocument, match=reason):
+        read_yaml(text)
+
+
+def test_yaml_numbers_and_words_are_those_of_yaml_1_2():
+    text = "a: 1e-3\nb: 0.5\nc: 7\nd: on\ne: 2026-01-01\nf: true\ng: ~\nh: 1:30\ni: -2E5\nj: 010"
+
+    assert read_yaml(text) == {
+        "a": 0.001,
+        "b": 0.5,
+        "c": 7,
+        "d": "on",
+        "e": "2026-01-01",
+        "f": True,
+        "g": None,
+        "h": "1:30",
+        "i": -2e5,
+        "j": 10,
+    }
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text("abc"), inner), max_leaves=20
+)
+
+
+@given(VALUES)
+def test_plain_values_come_back_from_json_as_they_were(value):
+    import json
+
+    assert read_json(json.dumps(value)) == value
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_or_refused_and_never_fails_otherwise(text):
+    for read in (read_json, read_yaml):
+        try:
+            read(text)
+        except RefusedDocument:
+            pass
