@@ -59,7 +59,7 @@ class EffectiveLR:
         optimizer: Optimizer,
         every: int = 1,
         shadow_betas: tuple[float, float] | None = None,
-        residual_groups: Sequence[Sequence[tuple[nn.Parameter, int]]] | None = None,
+        residual_groups: Sequence[Sequence[tuple[Tensor, int]]] | None = None,
         *,
         probe: ProbeResult | None = None,
         first_step: int = 0,
@@ -110,7 +110,7 @@ class EffectiveLR:
         table = torch.stack(self._records).cpu()
         steps, self._steps, self._records = self._steps, [], []
         headline = table[:, 0].sqrt().tolist()
-        quantities = table[:, 1:].unflatten(1, (len(names), len(layers)))
+        quantities = table[:, 1:].reshape(-1, len(names), len(layers))
         for i, name in enumerate(names):
             if name in _MEAN_SQUARES:
                 quantities[:, i].sqrt_()
@@ -131,7 +131,7 @@ class EffectiveLR:
             return None
         gain, memory = self._shadow.gain()
         counted = self._headline.counted
-        layers = [part.nanmean() for part in gain.split(self.rows.counts)]
+        layers = [part.nanmean() for part in torch.split(gain, self.rows.counts)]
         values = torch.stack([gain[counted].nanmean(), memory[counted].nanmean(), *layers])
         overall, remembered, *by_layer = values.tolist()
         names = [v.layer for v in self.rows.vectors]
@@ -148,7 +148,7 @@ class EffectiveLR:
             return None
         sums = self._balance.sums
         total = sums[:, self._headline.counted].sum(1)
-        by_layer = torch.stack([part.sum(1) for part in sums.split(self.rows.counts, 1)], 1)
+        by_layer = torch.stack([part.sum(1) for part in torch.split(sums, self.rows.counts, 1)], 1)
         table = torch.cat([total[:, None], by_layer], 1).double()
         kappa = (table[2] / table[3]).tolist()
         names = [v.layer for v in self.rows.vectors]

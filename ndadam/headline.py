@@ -7,7 +7,7 @@ together are one.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ndadam.probe import ProbeResult, unit_index
 from ndadam.row_buffer import RowBuffer
@@ -23,7 +23,7 @@ class Headline:
     def __init__(
         self,
         rows: RowBuffer,
-        residual_groups: Sequence[Sequence[tuple[nn.Parameter, int]]] | None,
+        residual_groups: Sequence[Sequence[tuple[Tensor, int]]] | None,
         probe: ProbeResult | None,
     ) -> None:
         units, num_units = unit_index(rows.vectors, residual_groups or [])

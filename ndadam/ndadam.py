@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ndadam.adam import adam_
+from ndadam.group_update import Operands, operands, other_dims, update_scalars_, update_vectors_
 from ndadam.settings import check_decay, check_group, check_parameter
-from ndadam.turning import foreach_turn_vectors_, normalise_vectors_, turn_vectors_
+from ndadam.turning import normalise_vectors_
 
-# On the CPU larger parameters are updated in pieces of about this many elements, so that all
-# operands of one piece stay in a core's second-level cache; smaller ones go through foreach calls.
-_PIECE_ELEMENTS = 1 << 15
+_ONE = torch.tensor(1.0)
 
 
 class NDAdam(Optimizer):
@@ -146,18 +144,19 @@ class NDAdam(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for index, group in enumerate(self.param_groups):
-            batch = self._batch(index)
-            if group["vector_dim"] is None:
-                _update_scalars_(batch, group)
-            else:
+            if group["vector_dim"] is not None:
                 check_decay(group)
-                _update_vectors_(batch, group)
+            for step, batch in self._batches(index).items():
+                if group["vector_dim"] is None:
+                    update_scalars_(batch, group, step)
+                else:
+                    update_vectors_(batch, group, step)
         return loss
 
-    def _batch(self, index: int) -> "list[_Update]":
-        """The parameters of one group that have a gradient, with the operands of their step."""
+    def _batches(self, index: int) -> dict[float, list[Operands]]:
+        """What one group updates now, by step count: parameters count their own steps."""
         group = self.param_groups[index]
-        batch = []
+        states = []
         for position, p in enumerate(group["params"]):
             if p.grad is None or p.numel() == 0:
                 continue
@@ -171,9 +170,15 @@ class NDAdam(Optimizer):
                 if group["vector_dim"] is not None:
                     _normalise(_name_of(group, index, position), p, group["vector_dim"])
                 state.update(_new_state(p, group["vector_dim"]))
-            state["step"] += 1
-            batch.append(_Update(p, state, group["maximize"]))
-        return batch
+            states.append((p, state))
+        if states:
+            # A tensor: a Python number would be wrapped into one for each parameter.
+            torch._foreach_add_([state["step"] for _, state in states], _ONE, alpha=1)
+        batches: dict[float, list[Operands]] = {}
+        for p, state in states:
+            batch = batches.setdefault(state["step"].item(), [])
+            batch.append(operands(p, state, group["maximize"]))
+        return batches
 
     def _named(self, index: int) -> Iterator[tuple[str, Tensor]]:
         group = self.param_groups[index]
@@ -186,91 +191,6 @@ class NDAdam(Optimizer):
             # A frozen layer keeps its function; its vectors are normalised when it is trained.
             if vector_dim is not None and p.requires_grad:
                 _normalise(name, p, vector_dim)
-
-
-class _Update:
-    """Operands of one parameter's step, in the precision it is computed in."""
-
-    def __init__(self, p: Tensor, state: dict[str, Tensor], maximize: bool) -> None:
-        self.p = p
-        self.exp_avg = state["exp_avg"]
-        self.exp_avg_sq = state["exp_avg_sq"]
-        self.step = state["step"].item()
-        self.is_half = p.dtype != self.exp_avg.dtype
-        self.w = p.to(self.exp_avg.dtype)
-        grad = p.grad
-        assert grad is not None  # parameters without one have been left out
-        self.grad = (-grad if maximize else grad).to(self.exp_avg.dtype)
-
-
-def _update_scalars_(batch: list[_Update], group: dict[str, Any]) -> None:
-    """Take Adam's step for every parameter of ``batch``."""
-    if not batch:
-        return
-    adam_(
-        [u.w for u in batch],
-        [u.grad for u in batch],
-        [u.exp_avg for u in batch],
-        [u.exp_avg_sq for u in batch],
-        steps=[u.step for u in batch],
-        lr=float(group["lr"]),
-        betas=group["betas"],
-        eps=group["eps"],
-        weight_decay=group["weight_decay"],
-    )
-    for u in batch:
-        if u.is_half:
-            u.p.copy_(u.w)
-
-
-def _update_vectors_(batch: list[_Update], group: dict[str, Any]) -> None:
-    """Take ND-Adam's step for every parameter of ``batch``, small ones together."""
-    vector_dim = group["vector_dim"]
-    for u in batch:
-        if u.is_half:
-            # Rounding to half precision has moved the norm: project with exact unit vectors.
-            normalise_vectors_(u.w, _other_dims(u.w, vector_dim))
-    settings = {"lr": float(group["lr"]), "betas": group["betas"], "eps": group["eps"]}
-    together = [u for u in batch if _goes_through_foreach(u.w, group["foreach"])]
-    if together:
-        foreach_turn_vectors_(
-            [u.w for u in together],
-            [u.grad for u in together],
-            [u.exp_avg for u in together],
-            [u.exp_avg_sq for u in together],
-            steps=[u.step for u in together],
-            dims=[_other_dims(u.w, vector_dim) for u in together],
-            **settings,
-        )
-    for u in batch:
-        if not _goes_through_foreach(u.w, group["foreach"]):
-            _turn_in_pieces_(u, vector_dim, settings)
-    for u in batch:
-        if u.is_half:
-            # A vector that has not moved keeps its bits.
-            u.p.copy_(torch.where(u.exp_avg_sq == 0, u.p.to(u.w.dtype), u.w))
-
-
-def _turn_in_pieces_(u: _Update, vector_dim: int, settings: dict[str, Any]) -> None:
-    """Update runs of vectors one after the other, each small enough for the cache of a CPU."""
-    count = u.w.shape[vector_dim]
-    length = u.w.numel() // count
-    rows = count if u.w.device.type != "cpu" else max(_PIECE_ELEMENTS // length, 1)
-    dims = _other_dims(u.w, vector_dim)
-    pieces = (x.split(rows, vector_dim) for x in (u.w, u.grad, u.exp_avg, u.exp_avg_sq))
-    for w, grad, exp_avg, exp_avg_sq in zip(*pieces, strict=True):
-        turn_vectors_(w, grad, exp_avg, exp_avg_sq, step=u.step, dims=dims, **settings)
-
-
-def _goes_through_foreach(w: Tensor, foreach: bool | None) -> bool:
-    if foreach is None:
-        return w.device.type != "cpu" or w.numel() <= _PIECE_ELEMENTS
-    return foreach
-
-
-def _other_dims(p: Tensor, vector_dim: int) -> tuple[int, ...]:
-    """The dimensions that one vector spans."""
-    return tuple(d for d in range(p.dim()) if d != vector_dim % p.dim())
 
 
 def _new_state(p: Tensor, vector_dim: int | None) -> dict[str, Tensor]:
@@ -315,7 +235,7 @@ def _normalise(name: str, p: Tensor, vector_dim: int) -> None:
     if p.numel() == 0:
         return
     with torch.no_grad():
-        zeros = int(normalise_vectors_(p, _other_dims(p, vector_dim)).sum())
+        zeros = int(normalise_vectors_(p, other_dims(p.dim(), vector_dim)).sum())
     if zeros:
         warnings.warn(
             f"{zeros} of {p.shape[vector_dim]} weight vectors of {name} are zero and cannot be "

@@ -55,7 +55,7 @@ def probe(
     model: nn.Module,
     batch: Any,
     loss: Callable[[nn.Module, Any], Tensor],
-    residual_groups: Sequence[Sequence[tuple[nn.Parameter, int]]] | None = None,
+    residual_groups: Sequence[Sequence[tuple[Tensor, int]]] | None = None,
 ) -> ProbeResult:
     """Class every weight vector of ``model`` by one backward pass on a float64 copy.
 
@@ -73,7 +73,7 @@ def probe(
     double = copy.deepcopy(model).double().train()
     double.zero_grad(set_to_none=True)
     with torch.enable_grad():
-        loss(double, _to_double(batch)).backward()
+        torch.autograd.backward(loss(double, _to_double(batch)))
     vectors = weight_vectors(double)
     originals = weight_vectors(model)
     gw, gg, ww = (torch.cat(parts) for parts in zip(*map(_moments, vectors), strict=True))
@@ -87,24 +87,24 @@ def probe(
     return ProbeResult(
         {
             v.layer: tuple(CLASSES[code] for code in part)
-            for v, part in zip(originals, codes.cpu().split(counts), strict=True)
+            for v, part in zip(originals, torch.split(codes.cpu(), counts), strict=True)
         },
         {
             v.layer: tuple(part.tolist())
-            for v, part in zip(originals, cosines.cpu().split(counts), strict=True)
+            for v, part in zip(originals, torch.split(cosines.cpu(), counts), strict=True)
         },
     )
 
 
 def unit_index(
     vectors: Sequence[WeightVectors],
-    residual_groups: Sequence[Sequence[tuple[nn.Parameter, int]]],
+    residual_groups: Sequence[Sequence[tuple[Tensor, int]]],
 ) -> tuple[Tensor, int]:
     """Number every vector by the residual channel it writes to; others get numbers of their own.
 
     Returns the numbers (N,) in the order of ``vectors`` and how many numbers there are.
     """
-    stream_of: dict[nn.Parameter, tuple[int, int]] = {}
+    stream_of: dict[Tensor, tuple[int, int]] = {}
     next_unit = 0
     for stream in residual_groups:
         for parameter, channel in stream:

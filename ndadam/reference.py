@@ -77,6 +77,7 @@ class NDAdamReference(Optimizer):
         state = self.state[theta]
         t, m, v = state["t"], state["m"], state["v"]
         w = theta.movedim(group["vector_dim"], 0)
+        assert theta.grad is not None  # ``step`` has left out parameters without a gradient
         gradient = theta.grad.movedim(group["vector_dim"], 0)
         for i in range(len(w)):
             g_bar = gradient[i]

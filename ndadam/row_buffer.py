@@ -55,7 +55,7 @@ class RowBuffer:
         """One view per layer into ``buffer`` (P,), in the shape of the parameter, vectors first."""
         return [
             part.view(v.parameter.movedim(v.vector_dim, 0).shape)
-            for v, part in zip(self.vectors, buffer.split(self.sizes), strict=True)
+            for v, part in zip(self.vectors, torch.split(buffer, self.sizes), strict=True)
         ]
 
     def row_dots(
@@ -70,9 +70,9 @@ class RowBuffer:
             products = self._scratch[: len(pairs), : stop - start]
             for out, (a, b) in zip(products, pairs, strict=True):
                 torch.mul(a[start:stop], b[start:stop], out=out)
-            parts = products.split([self.sizes[i] for i in bucket], 1)
+            parts = torch.split(products, [self.sizes[i] for i in bucket], 1)
             sums += [
-                part.unflatten(1, (self.counts[i], -1)).sum(2)
+                part.view(len(pairs), self.counts[i], -1).sum(2)
                 for i, part in zip(bucket, parts, strict=True)
             ]
             start = stop
@@ -84,7 +84,7 @@ class RowBuffer:
             [
                 part[:, None].expand(count, size // count).reshape(-1)
                 for part, count, size in zip(
-                    per_vector.split(self.counts), self.counts, self.sizes, strict=True
+                    torch.split(per_vector, self.counts), self.counts, self.sizes, strict=True
                 )
             ]
         )

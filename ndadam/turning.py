@@ -5,8 +5,6 @@ a parameter, D spans all others (a filter's C, H, W), so (V, D) means the parame
 (V, 1) the same with every dimension of D reduced to size 1.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -21,7 +19,7 @@ def turn_vectors_(
     exp_avg_sq: Tensor,  # (V, 1) second moment, one number per vector; updated in place
     *,
     step: float,  # 1 on the first call
-    lr: float | Tensor,
+    lr: float,
     betas: tuple[float, float],
     eps: float,
     dims: tuple[int, ...],  # the dimensions that D spans
@@ -37,50 +35,71 @@ def turn_vectors_(
     radial = (grad * w).sum(dims, keepdim=True)
     tangent = torch.addcmul(grad, w, radial, value=-1)
     exp_avg.lerp_(tangent, 1 - beta1)
-    exp_avg_sq.lerp_(_tangent_squares(tangent, radial, dims), 1 - beta2)
+    length = torch.linalg.vector_norm(tangent, dim=dims, keepdim=True)
+    exp_avg_sq.lerp_(tangent_squares(length, radial), 1 - beta2)
 
-    scale = (exp_avg_sq / (1 - beta2**step)).sqrt_().add_(eps).mul_(1 - beta1**step)
-    still = exp_avg_sq == 0
-    w.addcmul_(exp_avg, (-lr / scale).masked_fill_(still, 0))
+    w.addcmul_(exp_avg, step_factors(exp_avg_sq, step=step, lr=lr, betas=betas, eps=eps))
     norm = torch.linalg.vector_norm(w, dim=dims, keepdim=True)
-    # A zero vector that does not move (lr = 0) has no direction: it stays zero.
-    w.div_(norm.masked_fill_(still | (norm == 0), 1))
+    w.mul_(rescaling(norm, exp_avg_sq))
 
 
 def foreach_turn_vectors_(
-    ws: Sequence[Tensor],
-    grads: Sequence[Tensor],
-    exp_avgs: Sequence[Tensor],
-    exp_avg_sqs: Sequence[Tensor],
+    ws: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
     *,
-    steps: Sequence[float],
-    lr: float | Tensor,
+    step: float,
+    lr: float,
     betas: tuple[float, float],
     eps: float,
-    dims: Sequence[tuple[int, ...]],
+    dims: list[tuple[int, ...]],
 ) -> None:
-    """Do the same as ``turn_vectors_`` for many parameters, with few calls: for small ones."""
+    """Do the same as ``turn_vectors_`` for many parameters, in few calls.
+
+    What is one number per vector is computed for all parameters at once, as (N,).
+    """
     beta1, beta2 = betas
-    products = torch._foreach_mul(grads, ws)
-    radials = [p.sum(d, keepdim=True) for p, d in zip(products, dims, strict=True)]
+    radials = [
+        p.sum(d, keepdim=True) for p, d in zip(torch._foreach_mul(grads, ws), dims, strict=True)
+    ]
     tangents = torch._foreach_addcmul(grads, ws, radials, value=-1)
     torch._foreach_lerp_(exp_avgs, tangents, 1 - beta1)
-    squares = [_tangent_squares(*args) for args in zip(tangents, radials, dims, strict=True)]
-    torch._foreach_lerp_(exp_avg_sqs, squares, 1 - beta2)
+    squares = [x.view(-1) for x in exp_avg_sqs]
+    square = torch.cat(squares)
+    square.lerp_(tangent_squares(_norms(tangents, dims), _flat(radials)), 1 - beta2)
+    torch._foreach_copy_(squares, _split_like(square, squares))
 
-    scales = torch._foreach_div(exp_avg_sqs, [1 - beta2**step for step in steps])
-    torch._foreach_sqrt_(scales)
-    torch._foreach_add_(scales, eps)
-    torch._foreach_mul_(scales, [1 - beta1**step for step in steps])
-    still = [v == 0 for v in exp_avg_sqs]
-    factors = [(-lr / s).masked_fill_(at, 0) for s, at in zip(scales, still, strict=True)]
-    torch._foreach_addcmul_(ws, exp_avgs, factors)
-    norms = [
-        torch.linalg.vector_norm(w, dim=d, keepdim=True) for w, d in zip(ws, dims, strict=True)
-    ]
-    torch._foreach_div_(
-        ws, [n.masked_fill_(at | (n == 0), 1) for n, at in zip(norms, still, strict=True)]
-    )
+    factor = step_factors(square, step=step, lr=lr, betas=betas, eps=eps)
+    torch._foreach_addcmul_(ws, exp_avgs, _split_like(factor, exp_avg_sqs))
+    torch._foreach_mul_(ws, _split_like(rescaling(_norms(ws, dims), square), exp_avg_sqs))
+
+
+def tangent_squares(length: Tensor, radial: Tensor) -> Tensor:
+    """||tangent||^2 of each vector, from ||tangent||; 0 where the tangent is what rounding left.
+
+    Without this a gradient parallel to w would turn w at full speed in a random direction, because
+    rounding errors would be divided by their own size. ``radial`` is <g, w>.
+    """
+    noise = _PROJECTION_ERRORS * torch.finfo(length.dtype).eps
+    return length.square().masked_fill_(length <= (noise * radial).abs_(), 0)
+
+
+def step_factors(
+    exp_avg_sq: Tensor, *, step: float, lr: float, betas: tuple[float, float], eps: float
+) -> Tensor:
+    """What each vector's first moment is multiplied by to get its step; 0 for those that rest."""
+    root = (exp_avg_sq / (1 - betas[1] ** step)).sqrt_().add_(eps)
+    factor = root.reciprocal_().mul_(-lr / (1 - betas[0] ** step))
+    return factor.masked_fill_(exp_avg_sq == 0, 0)
+
+
+def rescaling(norm: Tensor, exp_avg_sq: Tensor) -> Tensor:
+    """Factor that brings each vector back to unit norm; 1 for those that rest.
+
+    A zero vector that does not move (lr = 0) has no direction: it stays zero.
+    """
+    return norm.reciprocal().masked_fill_((exp_avg_sq == 0) | (norm == 0), 1)
 
 
 def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -98,12 +117,18 @@ def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
     return is_zero
 
 
-def _tangent_squares(tangent: Tensor, radial: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """||tangent||^2 of each vector, (V, 1); 0 where the tangent is what rounding left.
+def _norms(tensors: list[Tensor] | tuple[Tensor, ...], dims: list[tuple[int, ...]]) -> Tensor:
+    """Norm of every vector of every tensor, (N,)."""
+    return torch.cat(
+        [torch.linalg.vector_norm(t, dim=d).view(-1) for t, d in zip(tensors, dims, strict=True)]
+    )
 
-    Without this a gradient parallel to w would turn w at full speed in a random direction, because
-    rounding errors would be divided by their own size.
-    """
-    squares = torch.linalg.vector_norm(tangent, dim=dims, keepdim=True).square_()
-    noise = _PROJECTION_ERRORS * torch.finfo(tangent.dtype).eps
-    return squares.masked_fill_(squares <= (noise * radial).square_(), 0)
+
+def _flat(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([t.view(-1) for t in tensors])
+
+
+def _split_like(flat: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """Views into ``flat`` (N,) with the shapes of ``tensors``."""
+    parts = torch.split(flat, [t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]

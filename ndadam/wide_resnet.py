@@ -17,7 +17,7 @@ from torch.nn.utils import skip_init
 from ndadam.softmax import BatchNormSoftmax
 
 #: (parameter, channel): row r of the parameter writes to channel + r of the residual stream.
-Writer = tuple[nn.Parameter, int]
+Writer = tuple[Tensor, int]
 Activation = Literal["leaky_relu", "relu"]
 Shortcut = Literal["pool_pad", "conv"]
 Init = Literal["fan_in_normal", "kaiming_normal"]
@@ -78,8 +78,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         activated = self.activation(self.norm1(x))
-        out = self.conv2(self.activation(self.norm2(self.conv1(activated))))
-        return out + self.shortcut(activated if self.shares_activation else x)
+        out: Tensor = self.conv2(self.activation(self.norm2(self.conv1(activated))))
+        shortcut: Tensor = self.shortcut(activated if self.shares_activation else x)
+        return out + shortcut
 
 
 class PoolPad(nn.Module):
@@ -182,7 +183,8 @@ class WideResNet(nn.Module):
         for group in self.groups:
             x = group(x)
         maps = self.head(self.activation(self.norm(x)))
-        return self.softmax(maps.mean((2, 3)))
+        logits: Tensor = self.softmax(maps.mean((2, 3)))
+        return logits
 
     def residual_groups(self) -> list[list[Writer]]:
         """Convolutions that write to the same residual channels, one list per residual stream.
@@ -192,7 +194,7 @@ class WideResNet(nn.Module):
         not change when all rows of one channel are scaled together, except where an activation
         enters the stream unscaled (first block of group 1 with "pool_pad").
         """
-        blocks = [block for group in self.groups for block in group]
+        blocks = [block for block in self.modules() if isinstance(block, Block)]
         streams: list[list[Writer]] = (
             [] if blocks[0].shares_activation else [[(self.stem.weight, 0)]]
         )
@@ -217,7 +219,7 @@ class WideResNet(nn.Module):
 
 def _convolution(width_in: int, width_out: int, size: int, stride: int = 1) -> nn.Conv2d:
     # skip_init: torch's own initial weights would be drawn from the global generator.
-    return skip_init(
+    convolution: nn.Conv2d = skip_init(  # type: ignore[no-untyped-call]
         nn.Conv2d,
         width_in,
         width_out,
@@ -226,6 +228,7 @@ def _convolution(width_in: int, width_out: int, size: int, stride: int = 1) -> n
         padding=size // 2,
         bias=False,
     )
+    return convolution
 
 
 def _shortcut(width_in: int, width_out: int, stride: int, kind: Shortcut) -> nn.Module:
