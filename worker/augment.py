@@ -41,7 +41,7 @@ class Pixels:
 
     images: Tensor  # (N, H, W, C) uint8
     labels: Tensor  # (N,) int64
-    #: Per channel x -> x * scale + shift; None standardises each image by itself.
+    #: Per channel (C,): x -> x * scale + shift; None standardises each image by itself.
     channel: tuple[Tensor, Tensor] | None
     pad: int
     fill: str
@@ -52,15 +52,14 @@ class Pixels:
 
 
 def channel_norm(info: DatasetInfo, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Scale and shift per channel (C, 1, 1): published ones for CIFAR, else the set's own."""
+    """Scale and shift per channel (C,): published ones for CIFAR, else the set's own."""
     means, deviations = info.channel_means, info.channel_deviations
     if info.name in ("cifar10", "cifar100"):
         means, deviations = CIFAR_MEANS, CIFAR_DEVIATIONS
     # A channel that is constant over the whole set has deviation 0; it becomes 0, not 0/0.
     scale = [1 / d if d > 0 else 1.0 for d in deviations]
     shift = [-m * s for m, s in zip(means, scale, strict=True)]
-    as_channel = [torch.tensor(v, device=device).view(-1, 1, 1) for v in (scale, shift)]
-    return as_channel[0], as_channel[1]
+    return torch.tensor(scale, device=device), torch.tensor(shift, device=device)
 
 
 def pixels_on(config: TrainConfig, info: DatasetInfo, images: Tensor, labels: Tensor) -> Pixels:
@@ -101,10 +100,9 @@ def draw_epoch(
 def augment(
     pixels: Pixels,
     draws: Draws,  # B of them
-) -> Tensor:  # (B, C, H, W) float32
+) -> Tensor:  # (B, C, H, W) float32, channels last
     """Crop, flip and standardise one batch or more."""
-    cropped = crop(pixels, draws)
-    return standardise(cropped.permute(0, 3, 1, 2).to(torch.float32), pixels.channel)
+    return standardise(crop(pixels, draws), pixels.channel)
 
 
 def crop(pixels: Pixels, draws: Draws) -> Tensor:  # (B, H, W, C) uint8
@@ -134,20 +132,24 @@ def crop(pixels: Pixels, draws: Draws) -> Tensor:  # (B, H, W, C) uint8
 
 
 def standardise(
-    images: Tensor,  # (B, C, H, W) float32, 0..255
+    images: Tensor,  # (B, H, W, C) uint8
     channel: tuple[Tensor, Tensor] | None,
-) -> Tensor:  # (B, C, H, W) float32, contiguous
-    """Standardise by the given channel scale and shift, or each image by its own mean."""
+) -> Tensor:  # (B, C, H, W) float32, channels last
+    """Standardise by the given channel scale and shift, or each image by its own mean.
+
+    The result keeps the pixels where they were in memory, which is the layout that convolutions are
+    fastest with, on a CPU and on a card.
+    """
+    values = images.to(torch.float32)
     if channel is not None:
-        return torch.addcmul(channel[1], images, channel[0]).contiguous()
-    flat = images.reshape(len(images), -1)
+        return torch.addcmul(channel[1], values, channel[0]).permute(0, 3, 1, 2)
+    flat = values.view(len(images), -1)
     variance, mean = torch.var_mean(flat, 1, correction=0, keepdim=True)
     # tf.image.per_image_standardization's floor, for images of one colour.
     deviation = variance.sqrt_().clamp_(min=1 / math.sqrt(flat.shape[1]))
-    return ((flat - mean) / deviation).view(images.shape)
+    return flat.sub_(mean).div_(deviation).view(images.shape).permute(0, 3, 1, 2)
 
 
-def plain(pixels: Pixels, indices: Tensor) -> Tensor:  # (B, C, H, W) float32
+def plain(pixels: Pixels, indices: Tensor) -> Tensor:  # (B, C, H, W) float32, channels last
     """Images as evaluation sees them: standardised, neither cropped nor flipped."""
-    images = pixels.images.index_select(0, indices).permute(0, 3, 1, 2)
-    return standardise(images.to(torch.float32), pixels.channel)
+    return standardise(pixels.images.index_select(0, indices), pixels.channel)

@@ -30,7 +30,9 @@ class BatchStream:
         self._epoch = -1
         self._chunk = -1
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:  # (B, C, H, W) float32, (B,) int64
+    def batch(
+        self, step: int
+    ) -> tuple[Tensor, Tensor]:  # (B, C, H, W) float32 channels last, (B,) int64
         """Images and labels of one step."""
         epoch, index = divmod(step, self._length.steps_per_epoch)
         if epoch != self._epoch:
@@ -57,7 +59,5 @@ class BatchStream:
         draws = self._draws
         drawn = Draws(draws.order[part], draws.down[part], draws.right[part], draws.flip[part])
         images = augment(self._pixels, drawn)
-        if self._pixels.device.type == "cuda":
-            images = images.contiguous(memory_format=torch.channels_last)
         labels = self._pixels.labels.index_select(0, drawn.order)
         return list(zip(torch.split(images, size), torch.split(labels, size), strict=True))

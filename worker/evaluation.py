@@ -38,11 +38,8 @@ def evaluate(
             for part in torch.split(indices, _BATCH[pixels.device.type]):
                 if stop():
                     return None
-                images = plain(pixels, part)
-                if pixels.device.type == "cuda":
-                    images = images.contiguous(memory_format=torch.channels_last)
                 with autocast():
-                    logits = model(images)
+                    logits = model(plain(pixels, part))
                 labels = pixels.labels.index_select(0, part)
                 wrong.append((logits.argmax(1) != labels).sum())
                 bad.append((~torch.isfinite(logits)).any())
