@@ -199,10 +199,13 @@ def correct_rate(
 # --- Over the whole run --------------------------------------------------------------------------
 
 
-def smooth_rms(values: Sequence[float], width: int) -> list[float]:
-    """Root mean squares over consecutive stretches of ``width`` values; a short rest is dropped."""
+def smooth(values: Sequence[float], width: int, *, power: int = 2) -> list[float]:
+    """Means over consecutive stretches of ``width`` values; a short rest is dropped.
+
+    ``power`` 2 gives root mean squares, 1 plain means.
+    """
     stretches = range(0, len(values) - width + 1, width)
-    return [math.sqrt(fmean(v * v for v in values[i : i + width])) for i in stretches]
+    return [fmean(v**power for v in values[i : i + width]) ** (1 / power) for i in stretches]
 
 
 def fraction_inside(source: Sequence[float], target: Sequence[float], tolerance: float) -> float:

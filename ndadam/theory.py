@@ -61,7 +61,9 @@ __all__ = [
     "level_factor",
     "lr_of_effective_lr",
     "predict",
+    "rate_of_curve",
     "relaxation_steps",
+    "schedule_answer",
     "stationary_effective_lr",
     "step_ratio",
     "tangential_factor",
@@ -88,9 +90,9 @@ FORMULAS: dict[Criterion, str] = {
     "schedule": "a schedule with f = e at every step",
 }
 
-#: Segments of a closed-form curve. With 1,000, a whole cosine is within 1e-4 of the recurrence
+#: Segments of a closed-form curve. With 500, a whole cosine is within 1e-4 of the recurrence
 #: taken step by step; fewer where the target's own lag must be solved for again and again.
-SEGMENTS = 1000
+SEGMENTS = 500
 _SOLVER_SEGMENTS = 120
 #: Points of a schedule, straight lines between them.
 MAX_POINTS = 500
@@ -164,12 +166,12 @@ def predict(
     steps = grid(num_steps, SEGMENTS)
     curve = lag_curve(source, factor, steps, gain=gain)
     scale = level_factor(source, target, level)
-    target_curve = [e * scale for e in curve.effective_lr]
+    wanted = Curve(steps, curve.factors, tuple(e * scale for e in curve.effective_lr))
     stationary = stationary_effective_lr(source, gain)
-    rates = {c: _fit(c, target, curve, target_curve, gain) for c in CRITERIA[1:4]}
+    rates = {c: rate_of_curve(c, target, wanted, gain) for c in CRITERIA[1:4]}
     rates["stationary"] = lr_of_effective_lr(target, stationary * scale, gain)
     criteria = {c: Answer(c, rates[c], FORMULAS[c], gain) for c in CRITERIA if c in rates}
-    criteria["schedule"] = _schedule(target, steps, target_curve, gain)
+    criteria["schedule"] = schedule_answer(target, wanted, gain)
     until = min(trusted_until(source, curve), num_steps)
     return Prediction(
         source=source,
@@ -255,19 +257,18 @@ def _trapezoid(steps: Sequence[int]) -> list[float]:
     return [(gaps[0] + 1) / 2, *inner, (gaps[-1] + 1) / 2]
 
 
-def _fit(
-    criterion: Criterion,
-    target: OptimizerSetting,
-    source_curve: Curve,
-    wanted: Sequence[float],
-    gain: float,
+def rate_of_curve(
+    criterion: Criterion, target: OptimizerSetting, wanted: Curve, gain: float
 ) -> float:
-    """The rate at which the target's own curve, lag included, matches under the same schedule."""
-    every = max(1, (len(source_curve.steps) - 1) // _SOLVER_SEGMENTS)
-    keep = sorted({*range(0, len(source_curve.steps), every), len(source_curve.steps) - 1})
-    steps = [source_curve.steps[i] for i in keep]
-    factors = {source_curve.steps[i]: source_curve.factors[i] for i in keep}
-    wanted = [wanted[i] for i in keep]
+    """The rate at which the target's own curve, lag included, matches a curve by a criterion.
+
+    ``wanted`` may be predicted or measured; its ``factors`` are the target's schedule.
+    """
+    thin = max(1, (len(wanted.steps) - 1) // _SOLVER_SEGMENTS)
+    keep = sorted({*range(0, len(wanted.steps), thin), len(wanted.steps) - 1})
+    steps = [wanted.steps[i] for i in keep]
+    factors = {wanted.steps[i]: wanted.factors[i] for i in keep}
+    values = [wanted.effective_lr[i] for i in keep]
     weights = _trapezoid(steps)
 
     def at(rate: float) -> Sequence[float]:
@@ -277,13 +278,13 @@ def _fit(
     # Near the answer a curve scales almost as a power of its rate, so the multiple that it still
     # lacks shrinks quickly: 1 without a lag, 1/2 for every optimizer with decay.
     power = 1 if target.optimizer == "ndadam" else 2
-    rate = lr_of_effective_lr(target, max(wanted), gain)
+    rate = lr_of_effective_lr(target, max(values), gain)
     for _ in range(12):
-        multiple = fit_rate(criterion, weights, wanted, at(rate))
+        multiple = fit_rate(criterion, weights, values, at(rate))
         rate *= multiple**power
         if abs(multiple - 1) < 1e-9:
             break
-    return _refine(at, rate, weights, wanted) if criterion == "least_squares" else rate
+    return _refine(at, rate, weights, values) if criterion == "least_squares" else rate
 
 
 def _refine(
@@ -309,10 +310,10 @@ def _refine(
     return math.exp(x)
 
 
-def _schedule(
-    target: OptimizerSetting, steps: Sequence[int], wanted: Sequence[float], gain: float
-) -> Answer:
-    rates = schedule_of_curve(target, steps, wanted, gain)
+def schedule_answer(target: OptimizerSetting, wanted: Curve, gain: float) -> Answer:
+    """The schedule with which the target follows a curve, predicted or measured."""
+    steps = wanted.steps
+    rates = schedule_of_curve(target, steps, wanted.effective_lr, gain)
     top = max(rates)
     every = max(1, math.ceil(len(steps) / MAX_POINTS))
     keep = sorted({*range(0, len(steps), every), len(steps) - 1})

@@ -58,7 +58,7 @@ class SourceFindings(TypedDict):
 
 
 class CalibrationRow(TypedDict):
-    """One calibration run and what it changed."""
+    """One calibration run and what it changed. Runs of one round share rate and next_rate."""
 
     trial: int
     rate: float

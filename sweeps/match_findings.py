@@ -1,0 +1,305 @@
+"""What a match's trials show so far, put together as its stored result."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from ndadam.lag import lag_curve
+from ndadam.matching import smooth
+from ndadam.statistics import mean_interval
+from ndadam.theory import (
+    CRITERIA,
+    FORMULAS,
+    Criterion,
+    NoStationaryRate,
+    Prediction,
+    level_factor,
+    lr_of_effective_lr,
+    predict,
+)
+from sweeps.match_calibration import predicted_rate
+from sweeps.match_result import (
+    CalibrationRow,
+    CostRow,
+    CriterionRow,
+    Curves,
+    Interval,
+    MatchResult,
+    SourceFindings,
+    Stage,
+)
+from sweeps.match_runs import MatchRuns, layers_of, mean_metric, probe_of
+from sweeps.match_series import rms_over
+from sweeps.match_spec import MatchSpec
+from sweeps.match_state import MatchState
+from sweeps.match_verdict import earned, layer_rows, measured_rates, refusal
+from sweeps.records import Attempt, Trial
+
+#: Points of a stored curve, at most.
+MAX_POINTS = 500
+#: Outside these a value is worth a sentence. Gain: oscillation below, strong signal above.
+_USUAL_GAIN = (0.7, 1.3)
+_USUAL_MEMORY = (0.9, 1.1)
+_SMALL_KAPPA = 0.05
+_SMALL_RESIDUAL = 0.01
+
+
+def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchResult:
+    """Everything found so far."""
+    prediction = closed_form(spec)
+    probe = probe_of(state.sources)
+    is_judged = bool(state.verdicts) and state.refused is None
+    verdict = earned(spec, runs, state) if is_judged else None
+    if state.refused is not None:
+        verdict = refusal(spec, state)
+    return MatchResult(
+        stage=_stage(state),
+        progress=_progress(spec, runs, state),
+        rate_name=spec.rate_name,
+        criterion=spec.chosen_criterion(),
+        level=spec.level or "step",
+        tolerance=spec.tolerance,
+        criteria=_criteria(spec, runs, state, prediction),
+        source=_source(spec, runs, state, prediction),
+        calibration=_calibration_rows(state),
+        verdict=verdict,
+        layers=layer_rows(spec, runs, state) if is_judged else [],
+        classes=dict(probe.get("counts", {})),
+        curves=_curves(spec, runs, state) if _has_curves(state) else None,
+        cost=_cost(runs),
+        warnings=_warnings(prediction, state, probe),
+    )
+
+
+def closed_form(spec: MatchSpec) -> Prediction | None:
+    """What settings alone say; None where theory has no answer."""
+    try:
+        return predict(
+            spec.source_setting,
+            spec.target_setting,
+            num_steps=spec.num_steps,
+            factor=spec.factor(),
+            level=spec.level,
+        )
+    except NoStationaryRate:
+        return None
+
+
+def _has_curves(state: MatchState) -> bool:
+    return bool(state.sources) and state.refused is None
+
+
+def _stage(state: MatchState) -> Stage:
+    if state.refused is not None or state.verdicts:
+        return "done"
+    if not state.sources:
+        return "source"
+    return "verdict" if state.is_calibrated else "calibration"
+
+
+def _progress(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> float:
+    """Steps of ended trials over those planned, one more calibration round until it is over."""
+    if _stage(state) == "done":
+        return 1.0
+    rounds = max(len(state.rounds) + (not state.is_calibrated), min(1, spec.max_corrections))
+    calibration = rounds * spec.calibration_replicates
+    short = spec.calibration_steps or spec.num_steps
+    planned = 2 * spec.replicates * spec.num_steps + calibration * short
+    done = sum(trial.step for trial in runs.all() if trial.state.is_finished())
+    return min(1.0, done / planned)
+
+
+# --- Criteria ------------------------------------------------------------------------------------
+
+
+def _criteria(
+    spec: MatchSpec, runs: MatchRuns, state: MatchState, prediction: Prediction | None
+) -> list[CriterionRow]:
+    is_judged = bool(state.verdicts) and state.refused is None
+    measured = measured_rates(spec, runs, state) if is_judged else {}
+    return [
+        CriterionRow(
+            criterion=criterion,
+            chosen=criterion == spec.chosen_criterion(),
+            formula=FORMULAS[criterion],
+            closed_form=prediction.criteria[criterion].rate if prediction else None,
+            predicted=_predicted(spec, runs, state, criterion, prediction),
+            measured=measured.get(criterion),
+        )
+        for criterion in CRITERIA
+    ]
+
+
+def _predicted(
+    spec: MatchSpec,
+    runs: MatchRuns,
+    state: MatchState,
+    criterion: Criterion,
+    prediction: Prediction | None,
+) -> float | None:
+    if not _has_curves(state):
+        return None
+    if criterion == "stationary" and not spec.is_constant:
+        # No part of a schedule is stationary: e* of the full rate with the measured gain.
+        if prediction is None:
+            return None
+        wanted = prediction.target_effective_lr
+        return lr_of_effective_lr(spec.target_setting, wanted, state.gain)
+    if criterion == "schedule" and spec.target.optimizer != "ndadam":
+        return None
+    return predicted_rate(spec, runs, state.sources, criterion, state.gain)
+
+
+# --- Source, calibration -------------------------------------------------------------------------
+
+
+def _source(
+    spec: MatchSpec, runs: MatchRuns, state: MatchState, prediction: Prediction | None
+) -> SourceFindings:
+    sources = state.sources
+    gains = [trial.metrics["gain"] for trial in sources if "gain" in trial.metrics]
+    layers = {
+        layer: gain
+        for layer in (layers_of(sources[0]) if sources else [])
+        if (gain := mean_metric(sources, f"gain/{layer}")) is not None
+    }
+    return SourceFindings(
+        effective_lr=prediction.effective_lr if prediction else None,
+        measured=_measured_source(spec, runs, state) if _has_curves(state) else None,
+        tau_steps=prediction.tau_steps if prediction else None,
+        beta2_equivalent=prediction.beta2_equivalent if prediction else None,
+        trust_from_step=prediction.trust_from_step if prediction else None,
+        trust_until_step=prediction.trust_until_step if prediction else None,
+        gain=_over_seeds(gains) if gains else None,
+        gain_by_layer=layers,
+        kappa=mean_metric(sources, "kappa"),
+        balance_residual=mean_metric(sources, "balance_residual"),
+    )
+
+
+def _measured_source(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Interval:
+    """Root mean square in the window, over seeds."""
+    values = []
+    for trial in state.sources:
+        window = runs.series(trial).window(*spec.chosen_window()).values
+        values.append(math.sqrt(fmean(v * v for v in window)))
+    return _over_seeds(values)
+
+
+def _over_seeds(values: Sequence[float]) -> Interval:
+    found = mean_interval(values)
+    return Interval(value=found.mean, low=found.low, high=found.high)
+
+
+def _calibration_rows(state: MatchState) -> list[CalibrationRow]:
+    return [
+        CalibrationRow(
+            trial=run.trial,
+            rate=found.rate,
+            effective_lr=run.effective_lr,
+            wanted=run.effective_lr * math.exp(run.log_ratio),
+            log_ratio=run.log_ratio,
+            slope=found.slope,
+            next_rate=found.next_rate,
+        )
+        for found in state.rounds
+        for run in found.runs
+    ]
+
+
+# --- Curves, cost, warnings ----------------------------------------------------------------------
+
+
+def _curves(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Curves:
+    source = runs.wanted(state.sources).values
+    width = max(1, math.ceil(len(source) / MAX_POINTS))
+    smoothed = smooth(source, width)
+    middle = [(i * width + width // 2) * spec.record_every for i in range(len(smoothed))]
+    targets = [smooth(runs.series(trial).values, width) for trial in state.verdicts]
+    mean = rms_over([runs.series(t) for t in state.verdicts]).values if targets else ()
+    return Curves(
+        steps=middle,
+        smoothing_steps=width * spec.record_every,
+        source=smoothed,
+        target=smooth(mean, width),
+        target_low=[min(column) for column in zip(*targets, strict=True)],
+        target_high=[max(column) for column in zip(*targets, strict=True)],
+        formula=_formula(spec, middle),
+    )
+
+
+def _formula(spec: MatchSpec, steps: Sequence[int]) -> list[float]:
+    """The source's closed-form curve at the chosen level; empty where theory has none."""
+    try:
+        scale = level_factor(spec.source_setting, spec.target_setting, spec.level or "step")
+        curve = lag_curve(spec.source_setting, spec.factor(), steps)
+    except NoStationaryRate:
+        return []
+    return [scale * value for value in curve.effective_lr]
+
+
+def _cost(runs: MatchRuns) -> list[CostRow]:
+    rows = []
+    for role in ("source", "calibration", "verdict"):
+        trials = [trial for trial in runs.all() if trial.role == role]
+        if trials:
+            rows.append(
+                CostRow(
+                    stage=role,
+                    trials=len(trials),
+                    steps=sum(trial.step for trial in trials),
+                    seconds=sum(map(seconds_of, trials)),
+                )
+            )
+    return rows
+
+
+def seconds_of(trial: Trial) -> float:
+    """Wall time of a trial's attempts that have ended."""
+    spans: Sequence[Trial | Attempt] = trial.attempts or [trial]
+    return sum(
+        (span.finished_at - span.started_at).total_seconds()
+        for span in spans
+        if span.started_at is not None and span.finished_at is not None
+    )
+
+
+def _warnings(prediction: Prediction | None, state: MatchState, probe: dict[str, Any]) -> list[str]:
+    found = list(prediction.warnings) if prediction else []
+    kappa = mean_metric(state.sources, "kappa")
+    if kappa is not None and abs(kappa) > _SMALL_KAPPA:
+        found.append(
+            f"The loss is not blind to the length of the weights (kappa = {kappa:.2f}, 0 would "
+            "be): e* does not hold exactly, the measured source does."
+        )
+    residual = mean_metric(state.sources, "balance_residual")
+    if residual is not None and abs(residual) > _SMALL_RESIDUAL:
+        found.append(
+            f"The balance law is off by {100 * residual:.1f} %, which no training explains: "
+            "gradients may have been clipped or scaled between backward and step."
+        )
+    low, high = _USUAL_GAIN
+    if state.sources and not low <= state.gain <= high:
+        found.append(
+            f"The gain A is {state.gain:.2f}: "
+            + (
+                "gradients of successive steps oppose each other, a sign of a rate near the edge "
+                "of stability."
+                if state.gain < low
+                else "gradients of successive steps agree strongly."
+            )
+        )
+    memory = mean_metric(state.sources, "gradient_memory")
+    if memory is not None and not _USUAL_MEMORY[0] <= memory <= _USUAL_MEMORY[1]:
+        found.append(
+            f"Gradients were {memory:.2f} times what the second moment remembered, on average "
+            "over the source's run: ND-Adam's rate lags behind until they are steady."
+        )
+    neither = probe.get("counts", {}).get("neither", 0)
+    if neither:
+        found.append(
+            f"{neither} weight vectors are neither invariant nor jointly invariant: the formulas "
+            "do not hold for them, and the headline leaves them out."
+        )
+    return found

@@ -1,0 +1,109 @@
+"""Drives one match: source runs, prediction, calibration with corrections, fresh verdict runs.
+
+Everything is decided from the spec and from what trials recorded, so a new proposer that is fed
+the store's trials goes on where an earlier one stopped. The result it keeps is a ``MatchResult``.
+"""
+
+from typing import Any
+
+from sweeps.match_calibration import is_close, judge_round, predicted_points, predicted_rate
+from sweeps.match_findings import build_result
+from sweeps.match_plan import (
+    calibration_proposals,
+    rounded,
+    source_proposals,
+    verdict_proposals,
+)
+from sweeps.match_runs import MatchRuns, mean_metric
+from sweeps.match_spec import MatchSpec
+from sweeps.match_state import MatchState
+from sweeps.proposals import Finished, Proposal, TrialReader, Wait
+from sweeps.records import Trial, TrialState
+
+Step = Proposal | Wait | Finished
+
+
+class MatchProposer:
+    """Proposes the trials of a match and says what they showed."""
+
+    def __init__(self, spec: MatchSpec, reader: TrialReader) -> None:
+        self._spec = spec
+        self._runs = MatchRuns(spec, reader)
+        self._now = MatchState()
+
+    def running(self, trial: Trial) -> None:
+        """Learn that a trial exists and will run."""
+        self._runs.learn(trial)
+
+    def tell(self, trial: Trial) -> None:
+        """Learn how a trial ended."""
+        self._runs.learn(trial)
+
+    def next(self) -> Step:
+        """The next trial of the current stage, or the end."""
+        self._now = MatchState()
+        try:
+            return self._advance(self._now)
+        except ValueError as error:  # a series that cannot be judged: it says why
+            return self._refuse(str(error))
+
+    def result(self) -> dict[str, Any] | None:
+        """What is known so far, as a ``MatchResult``."""
+        self.next()
+        return dict(build_result(self._spec, self._runs, self._now))
+
+    # --- Stages -------------------------------------------------------------------------------
+
+    def _advance(self, now: MatchState) -> Step:
+        spec, runs = self._spec, self._runs
+        sources = self._stage(source_proposals(spec), "source")
+        if not isinstance(sources, list):
+            return sources
+        now.sources = sources
+        now.gain = mean_metric(sources, "gain") or 1.0
+        criterion = spec.chosen_criterion()
+        now.points = predicted_points(spec, runs, sources, now.gain)
+        now.predicted = rounded(predicted_rate(spec, runs, sources, criterion, now.gain))
+        step = self._calibrate(now)
+        if step is not None:
+            return step
+        assert now.rate is not None
+        proposals = verdict_proposals(spec, len(now.rounds), now.rate, now.points)
+        verdicts = self._stage(proposals, f"target at {spec.rate_name} = {now.rate:g}")
+        if not isinstance(verdicts, list):
+            return verdicts
+        now.verdicts = verdicts
+        return Finished("all done")
+
+    def _calibrate(self, now: MatchState) -> Step | None:
+        """Correct the rate until a run is close enough for one last correction to be safe."""
+        spec = self._spec
+        now.rate = now.predicted
+        for number in range(spec.max_corrections):
+            assert now.rate is not None
+            proposals = calibration_proposals(spec, number, now.rate, now.points)
+            trials = self._stage(proposals, f"target at {spec.rate_name} = {now.rate:g}")
+            if not isinstance(trials, list):
+                return trials
+            found = judge_round(spec, self._runs, now.sources, now.rate, trials, now.rounds)
+            now.rounds.append(found)
+            now.rate = rounded(found.next_rate)
+            if is_close(found, spec.tolerance):
+                break
+        now.is_calibrated = True
+        return None
+
+    def _stage(self, proposals: list[Proposal], name: str) -> Step | list[Trial]:
+        outcome = self._runs.outcome(proposals)
+        if isinstance(outcome, list):
+            for trial in outcome:
+                if trial.state is TrialState.DIVERGED:
+                    return self._refuse(
+                        f"the {name} diverged at step {trial.diverged_at_step} (trial "
+                        f"{trial.number}, seed {trial.seed})"
+                    )
+        return outcome
+
+    def _refuse(self, reason: str) -> Finished:
+        self._now.refused = reason
+        return Finished(f"not matchable: {reason}")

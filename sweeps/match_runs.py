@@ -1,0 +1,95 @@
+"""The trials of one match and what they recorded, kept for as long as the match is driven."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from ndadam.matching import Pair
+from ndadam.theory import level_factor
+from sweeps.match_series import HEADLINE, Recorded, read_series, rms_over
+from sweeps.match_spec import MatchSpec
+from sweeps.proposals import Finished, Proposal, TrialReader, Wait
+from sweeps.records import Trial, TrialState
+
+
+class MatchRuns:
+    """Trials by what they train, and their series, read once."""
+
+    def __init__(self, spec: MatchSpec, reader: TrialReader) -> None:
+        self.spec = spec
+        self._reader = reader
+        self._trials: dict[tuple[str, int], Trial] = {}
+        self._series: dict[tuple[int, str], Recorded] = {}
+
+    def learn(self, trial: Trial) -> None:
+        """Take in the latest state of a trial."""
+        self._trials[trial.config_key, trial.seed] = trial
+
+    def all(self) -> list[Trial]:
+        """Every trial known, by number."""
+        return sorted(self._trials.values(), key=lambda trial: trial.number)
+
+    def outcome(self, proposals: Sequence[Proposal]) -> Proposal | Wait | Finished | list[Trial]:
+        """The trials of a stage once all are complete, or what to do until then."""
+        found: list[Trial] = []
+        for proposal in proposals:
+            trial = self._trials.get((proposal.config.key(), proposal.seed))
+            if trial is None:
+                return proposal
+            found.append(trial)
+        for trial in found:
+            if trial.state in (TrialState.FAILED, TrialState.CANCELLED, TrialState.PRUNED):
+                return Finished(f"{trial.role} trial {trial.number} {trial.state.value}")
+        unfinished = [trial for trial in found if not trial.state.is_finished()]
+        if unfinished:
+            return Wait(f"waiting for {len(unfinished)} {proposals[0].role} trials")
+        return found
+
+    # --- Series -------------------------------------------------------------------------------
+
+    def series(self, trial: Trial, name: str = HEADLINE) -> Recorded:
+        """A trial's records over its whole run. Raises IncompleteSeries."""
+        key = trial.number, name
+        if key not in self._series:
+            steps = trial.config["steps"]
+            self._series[key] = read_series(
+                self._reader, trial.number, name, every=self.spec.record_every, num_steps=steps
+            )
+        return self._series[key]
+
+    def wanted(self, trials: Sequence[Trial], name: str = HEADLINE) -> Recorded:
+        """What the target should do: the source's curve over seeds, at the chosen level."""
+        spec = self.spec
+        scale = level_factor(spec.source_setting, spec.target_setting, spec.level or "step")
+        mean = rms_over([self.series(trial, name) for trial in trials])
+        return Recorded(mean.every, tuple(scale * value for value in mean.values))
+
+    def pairs(self, sources: Sequence[Trial], targets: Sequence[Trial]) -> list[Pair]:
+        """Whole runs of source and target with the same seed, at the chosen level."""
+        return [
+            Pair(self.wanted([source]).values, self.series(target).values)
+            for source, target in zip(sources, targets, strict=True)
+        ]
+
+
+def mean_metric(trials: Sequence[Trial], name: str) -> float | None:
+    """A final metric over trials; None where one of them lacks it."""
+    values = [trial.metrics.get(name) for trial in trials]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def layers_of(trial: Trial) -> list[str]:
+    """Layers with records of their own, in the order in which the network counts them."""
+    prefix = f"{HEADLINE}/"
+    return [name.removeprefix(prefix) for name in trial.metrics if name.startswith(prefix)]
+
+
+def probe_of(trials: Sequence[Trial]) -> dict[str, Any]:
+    """What the structure probe found: {"counts": …, "layers": …}; empty if nothing is known."""
+    for trial in trials:
+        for attempt in reversed(trial.attempts):
+            if "probe" in attempt.provenance:
+                probe: dict[str, Any] = attempt.provenance["probe"]
+                return probe
+    return {}

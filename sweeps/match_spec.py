@@ -1,0 +1,390 @@
+"""``MatchSpec``: what a match runs, refused at submission where it could not end well. Torch-free.
+
+A match finds the learning rate with which a target optimizer moves weight vectors as fast as a
+source optimizer does, on one network, data set, length and schedule that both share.
+"""
+
+import math
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from ndadam.blocks import FEWEST_BLOCKS
+from ndadam.matching import burn_in_steps, least_block
+from ndadam.optimizer_laws import refuse_without_stationary_rate
+from ndadam.theory import (
+    SETTLING_TIMES,
+    Criterion,
+    Level,
+    NoStationaryRate,
+    OptimizerSetting,
+    beta2_equivalent,
+    relaxation_steps,
+)
+from sweeps.explain import explain
+from sweeps.spec import Budget, Label, Resources, SpecModel
+from worker.config import (
+    FieldError,
+    Fraction,
+    LrSchedule,
+    Optimizer,
+    Rate,
+    SchedulePoints,
+    TrainConfig,
+)
+from worker.schedules import Factor, build_schedule
+
+#: A measured series holds at most this many records per run.
+_MOST_RECORDS = 20_000
+
+
+class Arm(SpecModel):
+    """One of the two optimizers with its own fields; unset ones take their published values."""
+
+    optimizer: Optimizer
+    lr: Rate | None = None
+    momentum: Fraction | None = None
+    nesterov: bool | None = None
+    alpha_v: Rate | None = None
+    alpha_s: Rate | None = None
+    alpha_s_schedule: LrSchedule | None = None
+    betas: tuple[Fraction, Fraction] | None = None
+    eps: Rate | None = None
+    weight_decay: Rate | None = None
+    decay_on: Literal["vectors", "scalars", "all"] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that were set, ``optimizer`` included."""
+        return {k: v for k, v in self.model_dump().items() if v is not None}
+
+
+class MatchSpec(SpecModel):
+    """One match: a source, a target with one open learning rate, and what both train."""
+
+    name: Label = Field(description="A label for people; the match's id is what identifies it.")
+    base: TrainConfig = Field(
+        description="What both optimizers share: what is trained, steps, lr_schedule, seed. "
+        "bn_scale, if unset, is the source's."
+    )
+    source: Arm = Field(description="The optimizer to be matched, with its own fields.")
+    target: Arm = Field(description="The optimizer whose learning rate is open.")
+    criterion: Criterion | None = Field(
+        None,
+        description="What is made equal; none = stationary for a constant lr_schedule, else "
+        "least_squares.",
+    )
+    level: Level | None = Field(
+        None,
+        description="step: single steps are equally long, as in the paper; long_range: many steps "
+        "go equally far. To be chosen where source and target average gradients over different "
+        "times; none = step.",
+    )
+    tolerance: Annotated[float, Field(strict=True, gt=0, le=0.5)] = Field(
+        0.05, description="Largest ratio, minus 1, that still counts as a match."
+    )
+    replicates: Annotated[int, Field(strict=True, ge=1, le=64)] = Field(
+        3, description="Seeds of source and verdict runs: base.seed + k."
+    )
+    window: tuple[int, int] | None = Field(
+        None,
+        description="Steps that the verdict looks at, start <= step < stop; none = the last 5/12 "
+        "of the run for stationary, else 5 to 95 % of it.",
+    )
+    max_corrections: Annotated[int, Field(strict=True, ge=0, le=3)] = Field(
+        3, description="Calibration rounds at most; 0 = the verdict judges the prediction."
+    )
+    calibration_replicates: Annotated[int, Field(strict=True, ge=1, le=8)] = Field(
+        1, description="Seeds of each calibration round, none of them a verdict's."
+    )
+    calibration_steps: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        None,
+        description="Length of calibration runs, stationary only; none = that of the verdict, "
+        "judged in the verdict's window.",
+    )
+    resources: Resources = Field(default_factory=Resources, description="What a trial occupies.")
+    concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
+        None, description="Trials at once; none = as many as the resources allow."
+    )
+    budget: Budget = Field(default_factory=Budget, description="Limits of the whole match.")
+    tags: Annotated[list[Label], Field(max_length=50)] = Field(
+        default_factory=list, description="Words to find the match by."
+    )
+    notes: Annotated[str, Field(strict=True, max_length=20_000)] = Field(
+        "", description="Free text."
+    )
+
+    # --- What follows from the fields ---------------------------------------------------------
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        return self.base.model_dump(exclude_unset=True)
+
+    @cached_property
+    def source_config(self) -> TrainConfig:
+        """The resolved config of the source, at base.seed."""
+        return _build(self._shared, self.source.fields(), "source").resolved()
+
+    def target_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
+        """The resolved config of the target at a learning rate, at base.seed.
+
+        ``points`` replaces the schedule of its weight vectors; that of alpha_s stays.
+        """
+        shared = {**self._shared, "bn_scale": self.source_config.bn_scale}
+        arm = {**self.target.fields(), self.rate_name: rate}
+        if points is not None:
+            arm.setdefault("alpha_s_schedule", self.source_config.lr_schedule)
+            shared["lr_schedule"] = points
+        return _build(shared, arm, "target").resolved()
+
+    def calibration_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
+        """The target as calibration runs train it: shorter where ``calibration_steps`` says so.
+
+        A short run takes a beta2 that forgets as fast as the source does, because the stationary
+        rate does not depend on beta2 and the wait for it does.
+        """
+        config = self.target_config(rate, points)
+        if self.calibration_steps is None:
+            return config
+        changed: dict[str, Any] = {"steps": self.calibration_steps}
+        if self.target.optimizer == "ndadam":
+            changed["betas"] = self.calibration_betas
+        return config.model_copy(update=changed)
+
+    @property
+    def calibration_betas(self) -> tuple[float, float]:
+        """Of calibration runs that are shorter than the verdict's."""
+        beta1, beta2 = self.target_setting.betas
+        return beta1, min(beta2, beta2_equivalent(self.source_setting))
+
+    def calibration_window(self) -> tuple[int, int]:
+        """The steps that a calibration run is judged by."""
+        if self.calibration_steps is None:
+            return self.chosen_window()
+        if self.target.optimizer == "ndadam":
+            return burn_in_steps(self.calibration_betas), self.calibration_steps
+        wait = SETTLING_TIMES * relaxation_steps(self.source_setting)
+        return math.ceil(wait), self.calibration_steps
+
+    @property
+    def rate_name(self) -> Literal["alpha_v", "lr"]:
+        """The target's open field."""
+        return "alpha_v" if self.target.optimizer == "ndadam" else "lr"
+
+    @property
+    def num_steps(self) -> int:
+        steps = self.source_config.steps
+        assert steps is not None
+        return steps
+
+    @property
+    def is_constant(self) -> bool:
+        return self.source_config.lr_schedule == "constant" and not self.source_config.warmup_steps
+
+    def chosen_criterion(self) -> Criterion:
+        return self.criterion or ("stationary" if self.is_constant else "least_squares")
+
+    def chosen_window(self) -> tuple[int, int]:
+        """The verdict's window, fixed before anything runs."""
+        if self.window is not None:
+            return self.window
+        steps = self.num_steps
+        if self.chosen_criterion() == "stationary":
+            return steps - steps * 5 // 12, steps
+        return round(0.05 * steps), round(0.95 * steps)
+
+    @property
+    def record_every(self) -> int:
+        """Steps between two records of the weight dynamics."""
+        return max(1, math.ceil(self.num_steps / _MOST_RECORDS))
+
+    @property
+    def least_block(self) -> int:
+        """Shortest block of records for intervals."""
+        slowest = max(self.source_setting.averaging, self.target_setting.averaging)
+        return least_block(slowest, self.record_every)
+
+    @property
+    def source_setting(self) -> OptimizerSetting:
+        return setting_of(self.source_config)
+
+    @property
+    def target_setting(self) -> OptimizerSetting:
+        """Of the target, its learning rate open."""
+        return setting_of(self.target_config(1.0), open_rate=True)
+
+    def factor(self) -> Factor:
+        """The schedule that both share."""
+        config = self.source_config
+        assert config.lr_schedule is not None
+        return build_schedule(
+            config.lr_schedule,
+            num_steps=self.num_steps,
+            steps_per_epoch=1,  # cosine_epoch, which alone needs it, is refused
+            warmup_steps=config.warmup_steps,
+        )
+
+    def seeds(self) -> list[int]:
+        """Of source and verdict runs."""
+        return [self.source_config.seed + k for k in range(self.replicates)]
+
+    # --- Refusals -----------------------------------------------------------------------------
+
+    @model_validator(mode="after")
+    def _fields_are_where_they_belong(self) -> Self:
+        for name in sorted(self.base.model_fields_set & Arm.model_fields.keys()):
+            raise FieldError(
+                f"base.{name}",
+                f"{name} belongs to source or target, not to base; got "
+                f"{getattr(self.base, name)!r}",
+            )
+        rate = self.target.fields().get(self.rate_name)
+        if rate is not None:
+            raise FieldError(
+                f"target.{self.rate_name}",
+                f"{self.rate_name} of the target is what the match finds; remove it, got {rate!r}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _both_can_be_trained(self) -> Self:
+        if self.base.steps is None:
+            raise FieldError(
+                "base.steps",
+                "a match needs its length in steps, because its window counts them; set "
+                f"base.steps, got epochs = {self.base.epochs}",
+            )
+        last_seed = self.base.seed + self.replicates + 3 * self.calibration_replicates
+        if last_seed >= 2**31:
+            raise FieldError("base.seed", f"base.seed is too large, got {self.base.seed}")
+        config = self.source_config
+        self.target_config(1.0)
+        if config.lr_schedule == "cosine_epoch":
+            raise FieldError(
+                "base.lr_schedule",
+                "lr_schedule must be constant, cosine or points in a match, got 'cosine_epoch' "
+                "(the recipe's, if you set none)",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _there_is_something_to_match(self) -> Self:
+        sides = [("target", self.target_setting)]
+        if self.chosen_criterion() == "stationary":
+            sides.append(("source", self.source_setting))
+            if not self.is_constant:
+                raise FieldError(
+                    "criterion",
+                    "stationary needs a constant lr_schedule without warm-up, got "
+                    f"{self.source_config.lr_schedule!r}; use least_squares, equal_rotation, "
+                    "equal_mean or schedule",
+                )
+        for side, setting in sides:
+            try:
+                refuse_without_stationary_rate(setting)
+            except NoStationaryRate as error:
+                raise FieldError(f"{side}.optimizer", str(error)) from error
+        if self.criterion == "schedule" and self.target.optimizer != "ndadam":
+            raise FieldError(
+                "criterion",
+                "schedule is measured for ndadam as target, whose norms do not lag; got target "
+                f"{self.target.optimizer!r}",
+            )
+        if self.criterion == "schedule" and self.source_config.warmup_steps:
+            raise FieldError(
+                "base.warmup_steps",
+                "with criterion schedule a warm-up must be part of lr_schedule's points, got "
+                f"warmup_steps = {self.source_config.warmup_steps}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _calibration_is_long_enough(self) -> Self:
+        if self.calibration_steps is None:
+            return self
+        if self.chosen_criterion() != "stationary":
+            raise FieldError(
+                "calibration_steps",
+                "calibration_steps must be unset unless the criterion is stationary: a part of a "
+                f"schedule says nothing about the whole; got {self.calibration_steps}",
+            )
+        least = self.calibration_window()[0] + FEWEST_BLOCKS * self.least_block * self.record_every
+        if not least <= self.calibration_steps <= self.num_steps:
+            raise FieldError(
+                "calibration_steps",
+                f"calibration_steps must be from {least} (the wait and a measurement) to "
+                f"base.steps = {self.num_steps}, got {self.calibration_steps}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _level_is_chosen(self) -> Self:
+        source, target = self.source_setting.averaging, self.target_setting.averaging
+        if self.level is None and not math.isclose(source, target, abs_tol=1e-9):
+            raise FieldError(
+                "level",
+                "source and target average gradients over different times (momentum or beta1 "
+                f"{source:g} and {target:g}): choose step, which makes single steps equally long, "
+                "or long_range, which makes many steps go equally far",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _window_is_long_and_late_enough(self) -> Self:
+        start, stop = self.chosen_window()
+        steps = self.num_steps
+        if not 0 <= start < stop <= steps:
+            raise FieldError(
+                "window",
+                f"window must hold 0 <= start < stop <= steps, got ({start}, {stop}) with steps = "
+                f"{steps}",
+            )
+        needed = 2 * FEWEST_BLOCKS * self.least_block * self.record_every
+        if stop - start < needed:
+            raise FieldError(
+                "window",
+                f"window must span at least {needed} steps for an interval and a drift test, got "
+                f"{stop - start}; make the run or the window longer",
+            )
+        if self.chosen_criterion() == "stationary":
+            self._refuse_early_window(start)
+        return self
+
+    def _refuse_early_window(self, start: int) -> None:
+        waits = {"source": SETTLING_TIMES * relaxation_steps(self.source_setting)}
+        if self.target.optimizer == "ndadam":
+            waits["target"] = burn_in_steps(self.target_setting.betas)
+        side = max(waits, key=waits.__getitem__)
+        settled = math.ceil(waits[side] - 1e-6)
+        if start < settled:
+            # The default window starts at 7/12 of the run.
+            enough = math.ceil(settled * 12 / 7 / 100) * 100
+            raise FieldError(
+                "base.steps" if self.window is None else "window",
+                f"the {side} is stationary only after about {settled} steps, and the window starts "
+                f"at {start}; base.steps = {enough} would do with the default window",
+            )
+
+
+def setting_of(config: TrainConfig, *, open_rate: bool = False) -> OptimizerSetting:
+    """What theory needs to know of a resolved config; vectors' decay only."""
+    rate = config.alpha_v if config.optimizer == "ndadam" else config.lr
+    decays = config.optimizer != "ndadam" and config.decay_on in ("vectors", "all")
+    return OptimizerSetting(
+        config.optimizer,
+        lr=None if open_rate else rate,
+        weight_decay=(config.weight_decay or 0.0) if decays else 0.0,
+        momentum=config.momentum or 0.0,
+        nesterov=bool(config.nesterov),
+        betas=config.betas or (0.9, 0.999),
+    )
+
+
+def _build(base: dict[str, Any], arm: dict[str, Any], side: str) -> TrainConfig:
+    """The config of one side; its error names the part of the spec that holds the field."""
+    try:
+        return TrainConfig.model_validate({**base, **arm})
+    except ValidationError as error:
+        first = explain(error)[0]
+        where = side if first["path"].split(".")[0] in Arm.model_fields else "base"
+        raise FieldError(f"{where}.{first['path']}", first["reason"]) from error

@@ -1,0 +1,153 @@
+"""The verdict of a match: measured source against fresh runs of the target, in a fixed window."""
+
+import math
+from collections.abc import Sequence
+
+from ndadam.matching import (
+    LogRatio,
+    Pair,
+    drift,
+    fraction_inside,
+    judge,
+    log_ratio,
+    measure,
+    rms_log_error,
+    smooth,
+)
+from ndadam.theory import CRITERIA, Criterion
+from sweeps.match_calibration import first_slope
+from sweeps.match_result import Interval, LayerRow, Verdict
+from sweeps.match_runs import MatchRuns, layers_of, probe_of
+from sweeps.match_series import HEADLINE, rms_over
+from sweeps.match_spec import MatchSpec
+from sweeps.match_state import MatchState
+
+#: The run is cut into about this many stretches to say which part of it is inside the tolerance.
+_STRETCHES = 100
+
+
+def refusal(spec: MatchSpec, state: MatchState) -> Verdict:
+    """The verdict of a match that cannot be made."""
+    return Verdict(
+        state="not matchable",
+        sentence=f"Not matchable: {state.refused}.",
+        rate=state.rate,
+        schedule=_points(state),
+        log_ratio=None,
+        interval_from=None,
+        window=spec.chosen_window(),
+        drift=None,
+        fraction_inside=None,
+        seeds=[trial.seed for trial in state.verdicts],
+    )
+
+
+def earned(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Verdict:
+    """The verdict over all seeds, once every fresh run is complete."""
+    criterion = spec.chosen_criterion()
+    windowed = _windowed(spec, runs, state)
+    ratio = measure(criterion, windowed, spec.least_block)
+    moved = drift(criterion, windowed, spec.least_block) if criterion == "stationary" else None
+    source, target = _smoothed(spec, runs, state)
+    inside = fraction_inside(source, target, spec.tolerance)
+    finding = judge(
+        criterion,
+        ratio,
+        moved,
+        tolerance=spec.tolerance,
+        inside=inside,
+        num_seeds=len(state.verdicts),
+        log_error=_log_error(spec, source, target) if criterion == "schedule" else None,
+    )
+    return Verdict(
+        state=finding.state,
+        sentence=finding.sentence,
+        rate=state.rate,
+        schedule=_points(state),
+        log_ratio=_interval(ratio),
+        interval_from=ratio.interval_from,
+        window=spec.chosen_window(),
+        drift=_interval(moved) if moved is not None else None,
+        fraction_inside=inside,
+        seeds=[trial.seed for trial in state.verdicts],
+    )
+
+
+def measured_rates(
+    spec: MatchSpec, runs: MatchRuns, state: MatchState
+) -> dict[Criterion, Interval]:
+    """The rate by each criterion that the verdict runs can tell, with its interval."""
+    assert state.rate is not None
+    slope = state.rounds[-1].slope if state.rounds else first_slope(spec)
+    windowed = _windowed(spec, runs, state)
+    rates: dict[Criterion, Interval] = {}
+    for criterion in _measurable(spec):
+        ratio = measure(criterion, windowed, spec.least_block)
+        value, low, high = (
+            state.rate * math.exp(x / slope) for x in (ratio.value, ratio.low, ratio.high)
+        )
+        rates[criterion] = Interval(value=value, low=low, high=high)
+    return rates
+
+
+def _measurable(spec: MatchSpec) -> list[Criterion]:
+    """A run on a schedule of its own tells nothing about one multiple of the common schedule."""
+    if spec.chosen_criterion() == "schedule":
+        return ["schedule"]
+    return [c for c in CRITERIA if c != "schedule" and (c != "stationary" or spec.is_constant)]
+
+
+def layer_rows(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[LayerRow]:
+    """What each layer alone would ask for; layers that never move are left out."""
+    assert state.rate is not None
+    criterion = spec.chosen_criterion()
+    slope = state.rounds[-1].slope if state.rounds else first_slope(spec)
+    kinds = probe_of(state.sources).get("layers", {})
+    rows = []
+    for layer in layers_of(state.sources[0]):
+        name = f"{HEADLINE}/{layer}"
+        source = runs.wanted(state.sources, name).window(*spec.chosen_window())
+        target = rms_over([runs.series(trial, name) for trial in state.verdicts])
+        moving = target.window(*spec.chosen_window())
+        if not (any(source.values) and any(moving.values)):
+            continue
+        gap = log_ratio(criterion, Pair(source.values, moving.values))
+        rows.append(
+            LayerRow(
+                layer=layer,
+                kind=kinds.get(layer, ""),
+                log_ratio=gap,
+                implied_rate=state.rate * math.exp(gap / slope),
+            )
+        )
+    return rows
+
+
+def _windowed(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[Pair]:
+    start, stop = (-(-step // spec.record_every) for step in spec.chosen_window())
+    return [pair.part(start, stop) for pair in runs.pairs(state.sources, state.verdicts)]
+
+
+def _smoothed(
+    spec: MatchSpec, runs: MatchRuns, state: MatchState
+) -> tuple[list[float], list[float]]:
+    """Source and target over the whole run, over seeds, in stretches."""
+    source = runs.wanted(state.sources).values
+    target = rms_over([runs.series(trial) for trial in state.verdicts]).values
+    width = min(len(source), max(spec.least_block, len(source) // _STRETCHES))
+    return smooth(source, width), smooth(target, width)
+
+
+def _log_error(spec: MatchSpec, source: Sequence[float], target: Sequence[float]) -> float:
+    """RMS log error over the window's share of the stretches."""
+    start, stop = (step / spec.num_steps for step in spec.chosen_window())
+    first, end = math.ceil(start * len(source)), max(1, int(stop * len(source)))
+    return rms_log_error(source[first:end], target[first:end])
+
+
+def _points(state: MatchState) -> list[tuple[int, float]] | None:
+    return list(state.points) if state.points is not None else None
+
+
+def _interval(ratio: LogRatio) -> Interval:
+    return Interval(value=ratio.value, low=ratio.low, high=ratio.high)
