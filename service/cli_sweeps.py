@@ -76,16 +76,17 @@ def submit(
         sweep = service.submit(read_spec(spec), idempotency_key=key)
         typer.echo(f"{sweep.id}  {service.url}/sweeps/{sweep.id}")
         if watch:
-            _watch(service, sweep)
+            watch_to_the_end(service, sweep)
 
 
 def watch(sweep_id: SweepId, url: Url = None) -> None:
     """Show the progress of a sweep or match until it is finished."""
     with connect(url) as service:
-        _watch(service, service.get(sweep_id))
+        watch_to_the_end(service, service.get(sweep_id))
 
 
-def _watch(service: "Client", sweep: "SweepOut") -> None:
+def watch_to_the_end(service: "Client", sweep: "SweepOut") -> None:
+    """Show a bar, then what was found; exit code 1 unless the sweep ended complete."""
     from rich.console import Console
 
     from service.printing import print_outcome

@@ -124,6 +124,9 @@ class Client:
     def resume(self, sweep_id: str) -> SweepOut:
         return self._send(SweepOut, f"/sweeps/{sweep_id}/resume")
 
+    def retry(self, sweep_id: str) -> SweepOut:
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/retry")
+
     def delete(self, sweep_id: str) -> None:
         self._request("DELETE", f"/sweeps/{sweep_id}")
 

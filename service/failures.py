@@ -34,20 +34,20 @@ def sentence_for(error: Exception) -> str | None:
     from pydantic import ValidationError
 
     from service.client import ServiceError
+    from service.errors import ApiError
     from service.settings import SettingsError
     from sweeps.errors import SweepsError
+    from sweeps.explain import in_words
     from worker.config import FieldError
     from worker.errors import WorkerError
 
-    if isinstance(error, ServiceError | SettingsError | SweepsError | FieldError | WorkerError):
+    if isinstance(error, ServiceError | ApiError | SettingsError | SweepsError | FieldError | WorkerError):
         return str(error)
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
         if error.title == "Settings":
-            place = f"NDSWEEP_{place.upper()}"
-        cause = first.get("ctx", {}).get("error")
-        return f"{place}: {cause or first['msg']}, got {first['input']!r}"
+            first = error.errors()[0]
+            return f"NDSWEEP_{str(first['loc'][0]).upper()}: {first['msg']}, got {first['input']!r}"
+        return in_words(error)
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
