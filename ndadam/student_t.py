@@ -1,6 +1,6 @@
 """Student's t distribution in pure Python, from the regularised incomplete beta function.
 
-The quantile is accurate to about 1e-12; ``tests/ndadam/test_statistics.py`` compares it with
+The quantile is accurate to 1e-9 or better; ``tests/ndadam/test_statistics.py`` compares it with
 published tables. Nothing here needs scipy, so a process that only shows results can use it.
 """
 
