@@ -184,6 +184,9 @@ def _head_environment(token_path: Path) -> dict[str, str]:
         # A worker imports torch before it is needed: 3 s that no trial waits for.
         "RAY_preload_python_modules": "worker.tune_trainable",
         "RAY_enable_metrics_collection": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        # Seconds a stopped trial may take to write its checkpoint before its worker is given up.
+        "TUNE_FUNCTION_THREAD_TIMEOUT_S": "30",
     }
 
 

@@ -147,9 +147,9 @@ class SweepProposer:
                 return params
         while self._live:
             arm = min(self._live, key=lambda a: (a.count(self._points.values()), a.branch.number))
-            params = self._ask(arm)
-            if params is not None:
-                return params
+            asked = self._ask(arm)
+            if asked is not None:
+                return asked
         return None
 
     def _ask(self, arm: "_Arm") -> dict[str, Any] | None:

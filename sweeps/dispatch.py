@@ -1,0 +1,360 @@
+"""Hands out the trials of one sweep and takes in what becomes of them. Knows nothing of Ray.
+
+``Dispatcher`` is the state of a sweep inside its driver: what waits, what runs, whether to stop.
+Everything but ``stop`` is called from one thread, the one that runs Tune.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from sweeps import endings
+from sweeps.endings import STRENGTH, Stop
+from sweeps.errors import StoreUnavailable
+from sweeps.limits import Limits
+from sweeps.proposals import Finished, Proposal, Proposer, Wait
+from sweeps.records import Claim, NewTrial, Trial, TrialState
+from sweeps.reports import MalformedReport, describe_error, is_divergent, read_report
+from sweeps.runs import Objective, Places, Run
+from sweeps.scheduler import PointScheduler
+from sweeps.store import Store
+from sweeps.writer import Ending, StoreWriter
+from worker.measurement import Report
+from worker.stop_file import request_stop, withdraw_stop
+
+log = logging.getLogger(__name__)
+
+# Seconds.
+#: How long endings may take to be written before a proposer that needs them is asked.
+_ENDING_WAIT = 2.0
+_RESULT_AGE = 5.0
+#: How long a trial that was told to stop has for its checkpoint.
+GRACE = 6.0
+
+
+class Dispatcher:
+    """The trials of one sweep, from the store to the workers and back."""
+
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim,
+        proposer: Proposer,
+        writer: StoreWriter,
+        *,
+        places: Places,
+        scheduler: PointScheduler,
+        limits: Limits,
+        objective: Objective | None = None,
+        device: str = "cpu",
+        lookahead: int = 1,
+    ) -> None:
+        """``lookahead``: proposals that may be asked for before earlier ones have ended."""
+        self._store = store
+        self._claim = claim
+        self._proposer = proposer
+        self._writer = writer
+        self._places = places
+        self._scheduler = scheduler
+        self._limits = limits
+        self._objective = objective
+        self._metric = None if objective is None else objective.metric
+        self._device = device
+        self._lookahead = lookahead
+        self._proposals: list[Proposal] = []
+        self._waiting: deque[Trial] = deque()
+        # Numbers of trials that wait or run here.
+        self._open: set[int] = set()
+        self._losses: dict[int, int] = {}
+        self._running: set[Run] = set()
+        self._lock = threading.Lock()
+        self._stop: Stop | None = None
+        self._stop_since = math.inf
+        #: Why nothing more will be proposed, once that is so.
+        self.finished: str | None = None
+        #: What the proposer waits for, while it does.
+        self.waits_for = ""
+        #: Endings that the proposer was told of so far.
+        self.told = 0
+        #: What the proposer knows, at most ``_RESULT_AGE`` old.
+        self.result: dict[str, Any] | None = None
+        self._result_told = 0
+        self._next_result = 0.0
+
+    def replay(self) -> None:
+        """Feed the proposer with what the store has; queue what is unfinished."""
+        for trial in self._store.all_trials(self._claim.sweep_id):
+            if self._limits.counts_gpus:
+                trial = self._store.trial(trial.sweep_id, trial.number)
+            self._limits.count(trial)
+            self._replay_curve(trial)
+            self._admit(trial)
+        # What has begun goes first, from its checkpoint.
+        begun = sorted(self._waiting, key=lambda t: (t.started_at is None, t.number))
+        self._waiting = deque(begun)
+
+    # --- Out ----------------------------------------------------------------------------------
+
+    def next(self) -> Run | None:
+        """The next trial to run, or None: nothing now, or (``is_done``) nothing ever."""
+        try:
+            self.take_ended()
+            self._refresh_result()
+            self._check_limits()
+            trial = None if self._stop else self._next_waiting() or self._propose()
+        except StoreUnavailable as error:
+            log.warning("%s; trying again", error)
+            return None
+        if trial is None:
+            return None
+        withdraw_stop(self._places.checkpoints(trial.number))
+        run = Run(trial)
+        with self._lock:
+            self._running.add(run)
+        return run
+
+    def task(self, run: Run) -> dict[str, Any]:
+        """What the trainable is told, as JSON values."""
+        number = run.trial.number
+        return {
+            "config": run.trial.config,
+            "device": self._device,
+            "measurement": run.trial.measurement,
+            "checkpoint_dir": str(self._places.checkpoints(number)),
+            "data_home": self._places.data_home,
+            "log_path": str(self._places.log(number)),
+            "objective": None if self._objective is None else vars(self._objective),
+        }
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing runs here and nothing will."""
+        over = self._stop is not None or (self.finished is not None and not self._waiting)
+        return over and not self._running
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether trials were handed out and none of them has found a worker."""
+        with self._lock:
+            return bool(self._running) and all(run.attempt is None for run in self._running)
+
+    @property
+    def stopping_for(self) -> float:
+        """Seconds since the first call of ``stop``; 0 before."""
+        return max(0.0, time.monotonic() - self._stop_since)
+
+    @property
+    def stopping(self) -> Stop | None:
+        """Why the sweep ends early, if it does."""
+        return self._stop
+
+    def stop(self, why: Stop) -> None:
+        """Start nothing more and tell running trials to stop. From any thread, at any time."""
+        with self._lock:
+            if self._stop is None or STRENGTH[why] > STRENGTH[self._stop]:
+                self._stop_since = min(self._stop_since, time.monotonic())
+                self._stop = why
+            running = list(self._running)
+        for run in running:
+            self._ask_to_stop(run)
+
+    # --- In -----------------------------------------------------------------------------------
+
+    def started(self, run: Run) -> None:
+        """A worker has taken the trial."""
+        run.attempt = self._writer.start(run.trial.number)
+        self._scheduler.started(run.trial)
+        self._limits.started(run.trial)
+        if self._stop is not None:
+            self._ask_to_stop(run)
+
+    def report(self, run: Run, result: dict[str, Any]) -> bool:
+        """Take a report in; say whether the trial must stop."""
+        if run.verdict is None and run.attempt is not None:
+            try:
+                report = read_report(result)
+            except MalformedReport as error:
+                run.verdict = endings.failed(f"malformed report: {error}")
+            else:
+                run.last = report
+                self._writer.report(run.attempt, report)
+                run.verdict = self._judge(run, report)
+        return run.verdict is not None or self._must_stop_now()
+
+    def ended(self, run: Run, error: BaseException | None = None, *, lost: bool = False) -> None:
+        """A trial no longer runs: it returned, was stopped, raised, or (``lost``) its worker died.
+
+        A trial may be lost before it started.
+        """
+        with self._lock:
+            self._running.discard(run)
+        self._limits.ended(run.trial)
+        if run.attempt is None and error is None:
+            # Told to stop before a worker took it: it was not tried.
+            self._waiting.appendleft(run.trial)
+            return
+        attempt = run.attempt or self._writer.start(run.trial.number)
+        ending = self._ending(run, error, lost=lost)
+        self._scheduler.ended(run.trial, ending.trial_state)
+        self._writer.end(attempt, ending)
+        if ending.trial_state == TrialState.WAITING:
+            self._waiting.append(run.trial)
+        else:
+            self._open.discard(run.trial.number)
+
+    def take_ended(self, wait_seconds: float = 0.0) -> None:
+        """Tell the proposer of every trial whose ending has been written."""
+        for trial in self._writer.take_ended(wait_seconds):
+            if trial.state.is_finished():
+                self._tell(trial)
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _replay_curve(self, trial: Trial) -> None:
+        if self._scheduler.is_active and self._metric is not None and trial.step:
+            curves = self._store.metrics(self._claim.sweep_id, trial.number, [self._metric])
+            self._scheduler.replay(trial, curves.get(self._metric, []))
+
+    def _admit(self, trial: Trial) -> None:
+        if trial.number in self._open:
+            return
+        self._proposer.running(trial)
+        if trial.state.is_finished():
+            self._tell(trial)
+        else:
+            self._open.add(trial.number)
+            self._waiting.append(trial)
+
+    def _tell(self, trial: Trial) -> None:
+        self._proposer.tell(trial)
+        self.told += 1
+
+    def _refresh_result(self) -> None:
+        now = time.monotonic()
+        if self.told != self._result_told and now >= self._next_result:
+            self.result = self._proposer.result()
+            self._result_told = self.told
+            # A result that takes long to find out is found out less often.
+            self._next_result = time.monotonic() + max(_RESULT_AGE, 20 * (time.monotonic() - now))
+
+    def _check_limits(self) -> None:
+        cause = self._limits.overrun()
+        if cause is not None and self._stop is None:
+            self.finished = cause
+            self.stop("limit")
+
+    def _next_waiting(self) -> Trial | None:
+        while self._waiting:
+            trial = self._waiting[0]
+            cause = self._scheduler.cause(trial.point)
+            if cause is not None:
+                self._store.finish_waiting(self._claim, trial.number, TrialState.PRUNED, cause)
+                self._tell(self._store.trial(self._claim.sweep_id, trial.number))
+                self._open.discard(trial.number)
+            elif not self._limits.allows(trial):
+                self._spend_trials()
+                return None
+            self._waiting.popleft()
+            if cause is None:
+                return trial
+        return None
+
+    def _propose(self) -> Trial | None:
+        """Ask the proposer until a trial waits, or it has no more for now."""
+        if self._writer.is_behind and (self._lookahead == 1 or not self._running):
+            self.take_ended(_ENDING_WAIT)
+            if self._writer.is_behind and self._lookahead == 1:
+                return None
+        while not self._waiting:
+            self._ask()
+            if not self._proposals:
+                return None
+            trials = self._store.add_trials(self._claim, [_new(p) for p in self._proposals])
+            self._proposals = []
+            for trial in trials:
+                self._admit(trial)
+        return self._next_waiting()
+
+    def _ask(self) -> None:
+        self.waits_for = ""
+        while self.finished is None and len(self._proposals) < self._lookahead:
+            if self._limits.trials_left is not None and (
+                self._limits.trials_left <= len(self._proposals)
+            ):
+                if not self._proposals:
+                    self._spend_trials()
+                return
+            match self._proposer.next():
+                case Proposal() as proposal:
+                    self._proposals.append(proposal)
+                case Wait(reason):
+                    self.waits_for = reason
+                    return
+                case Finished(reason):
+                    self.finished = reason
+
+    def _spend_trials(self) -> None:
+        self.finished = f"budget spent: {self._limits.trials_started} trials"
+        self._waiting.clear()
+
+    def _judge(self, run: Run, report: Report) -> Ending | None:
+        """How the run ends because of a report; None while it goes on."""
+        metric = self._metric
+        if is_divergent(report, metric):
+            step = report.step if report.diverged_at_step is None else report.diverged_at_step
+            return endings.reached(TrialState.DIVERGED, f"diverged at step {step}")
+        if report.status == "complete":
+            return endings.returned(report, metric)
+        if metric is not None and metric in report.metrics:
+            self._scheduler.reported(run.trial, report.step, report.metrics[metric])
+        cause = self._scheduler.cause(run.trial.point)
+        if cause is None:
+            return None
+        self._stop_point(run.trial.point)
+        return endings.reached(TrialState.PRUNED, cause)
+
+    def _stop_point(self, point: int) -> None:
+        """Stop the replicates of a point without waiting for their next reports."""
+        for run in list(self._running):
+            if run.trial.point == point and run.verdict is None:
+                cause = self._scheduler.cause(point) or ""
+                run.verdict = endings.reached(TrialState.PRUNED, cause)
+                self._ask_to_stop(run)
+
+    def _ending(self, run: Run, error: BaseException | None, *, lost: bool) -> Ending:
+        if run.verdict is not None:
+            return run.verdict
+        if self._stop is not None and (error is None or lost):
+            return endings.stopped(self._stop)
+        if lost and error is not None:
+            number = run.trial.number
+            self._losses[number] = self._losses.get(number, 0) + 1
+            return endings.lost(error, self._losses[number])
+        if error is not None:
+            return endings.failed(describe_error(error))
+        return endings.returned(run.last, self._metric)
+
+    def _must_stop_now(self) -> bool:
+        """Whether a reporting trial is cut off. For a pause it may write its checkpoint first."""
+        if self._stop in ("cancel", "limit", "lost"):
+            return True
+        return self.stopping_for > GRACE
+
+    def _ask_to_stop(self, run: Run) -> None:
+        request_stop(self._places.checkpoints(run.trial.number))
+
+
+def _new(proposal: Proposal) -> NewTrial:
+    measurement = proposal.measurement
+    return NewTrial(
+        point=proposal.point,
+        seed=proposal.seed,
+        params=proposal.params,
+        config=proposal.config.stored(),
+        config_key=proposal.config.key(),
+        role=proposal.role,
+        measurement=None if measurement is None else measurement.model_dump(mode="json"),
+    )

@@ -1,0 +1,320 @@
+"""Drives one sweep from where it stands to its end: ``python -m sweeps.driver``, a process each.
+
+The main thread runs Tune; a watcher looks every second for what people ask of the sweep, keeps its
+result fresh, and makes sure that a stop takes seconds. A driver may die at any moment: what it
+did is in the store, and the next one goes on from there.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sweeps import capacity, cluster
+from sweeps.dispatch import GRACE, Dispatcher
+from sweeps.endings import sweep_ending
+from sweeps.errors import LeaseLost, StoreUnavailable
+from sweeps.limits import Limits
+from sweeps.plans import Plan, plan
+from sweeps.records import Claim, Sweep, SweepState
+from sweeps.runs import Places
+from sweeps.store import Store
+from sweeps.watch import Watcher
+from sweeps.writer import StoreWriter
+
+log = logging.getLogger(__name__)
+
+Trainable = Callable[[dict[str, Any]], None]
+
+#: Exit codes beside 0: the cluster did not answer; the sweep belongs to another driver.
+NO_CLUSTER, TAKEN = 75, 76
+# Seconds.
+_RETRY = 2.0
+
+
+class Driver:
+    """One sweep being driven."""
+
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim,
+        home: Path,
+        *,
+        data_home: str | None = None,
+        trainable: Trainable | None = None,
+        leaving: threading.Event | None = None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``trainable`` is what Tune runs, None = training.
+
+        Once ``leaving`` is set, trials stop and the sweep is left to another driver. ``on_end`` is
+        called when the sweep has been given back, while Tune still puts workers away.
+        """
+        self._store = store
+        self._claim = claim
+        self._home = home
+        self._trainable = trainable
+        self._on_end = on_end
+        self._tune_folder = home / "tune" / f"{claim.sweep_id}-{claim.token}"
+        self._sweep = store.get_sweep(claim.sweep_id)
+        self._plan = plan(store, self._sweep)
+        self._writer = StoreWriter(store, claim, self._on_lost)
+        self._dispatcher = _dispatcher(
+            store, claim, self._writer, self._plan, self._sweep, home, data_home
+        )
+        self._leaving = leaving or threading.Event()
+        self._ended = threading.Event()
+        self._ending = threading.Lock()
+        self._failure: Exception | None = None
+        self._watcher = Watcher(
+            store,
+            claim,
+            self._dispatcher,
+            leaving=self._leaving,
+            analyse=self._current_result,
+            on_lost=self._on_lost,
+            on_last_moment=self.end,
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """What a process that drove the sweep ends with, once it has ended."""
+        if self._failure is None:
+            return 0
+        return TAKEN if isinstance(self._failure, LeaseLost) else 1
+
+    def run(self) -> None:
+        """Drive to the end. ``exit_code`` then says how it went."""
+        self._watcher.start()
+        try:
+            self._dispatcher.replay()
+            if self._wait_for_resources():
+                self._tune()
+        except Exception as error:
+            log.exception("driving failed")
+            self._failure = error
+        self.end()
+
+    def end(self) -> None:
+        """Write what is left, the result and the sweep's final state. Once, from any thread."""
+        with self._ending:
+            if self._ended.is_set():
+                return
+            self._ended.set()
+            self._watcher.stop()
+            self._give_back()
+            shutil.rmtree(self._tune_folder, ignore_errors=True)
+        self._on_end()
+
+    # --- Work ---------------------------------------------------------------------------------
+
+    def _tune(self) -> None:
+        # Two thirds of a second; a sweep whose resources never come does not need it.
+        from sweeps import tuning
+
+        resources = self._plan.resources
+        fits = cluster.shape().fits(resources.cpus, resources.gpus)
+        tuning.run(
+            self._dispatcher,
+            self._trainable or tuning.train,
+            cpus=resources.cpus,
+            gpus=resources.gpus,
+            concurrency=capacity.concurrency(self._plan.concurrency, fits),
+            folder=self._tune_folder,
+            on_done=self.end,
+            must_abort=self._must_abort,
+        )
+
+    def _wait_for_resources(self) -> bool:
+        """Wait until a trial can run at all; False if told to stop before."""
+        resources = self._plan.resources
+        while self._dispatcher.stopping is None:
+            refusal = capacity.why_not(resources.cpus, resources.gpus, cluster.shape())
+            if refusal is None:
+                self._watcher.say("")
+                return True
+            self._watcher.say(f"waiting for resources: {refusal.reason}")
+            self._leaving.wait(_RETRY)
+        return False
+
+    def _must_abort(self) -> bool:
+        return self._dispatcher.stopping_for > GRACE
+
+    def _on_lost(self, error: Exception) -> None:
+        self._failure = error
+        self._dispatcher.stop("lost")
+
+    # --- End ----------------------------------------------------------------------------------
+
+    def _give_back(self) -> None:
+        stop = self._dispatcher.stopping
+        in_haste = stop is not None and stop != "limit"
+        self._writer.close(2.0 if in_haste else 600.0)
+        if stop == "lost" or self._failure is not None:
+            return
+        self._dispatcher.take_ended()
+        try:
+            self._store_result(self._final_result())
+            self._release()
+        except (LeaseLost, StoreUnavailable) as error:
+            self._failure = error
+
+    def _final_result(self) -> dict[str, Any] | None:
+        if self._plan.analyse is None:
+            return self._plan.proposer.result()
+        return self._current_result()
+
+    def _current_result(self) -> dict[str, Any] | None:
+        """The result as far as it is known. From any thread."""
+        if self._plan.analyse is None:
+            return self._dispatcher.result
+        try:
+            return self._plan.analyse()
+        except StoreUnavailable:
+            raise
+        except Exception:
+            # A table that cannot be computed must not cost the sweep its trials.
+            log.exception("no analysis")
+            return None
+
+    def _store_result(self, result: dict[str, Any] | None) -> None:
+        if result is not None:
+            with contextlib.suppress(StoreUnavailable):
+                self._store.set_result(self._claim, result)
+
+    def _release(self) -> None:
+        """Give the sweep back in its final state; keep trying while the store is away."""
+        last_try = time.monotonic() + (3.0 if self._leaving.is_set() else 600.0)
+        while True:
+            try:
+                state, reason = self._outcome()
+                self._store.release(self._claim, state, reason)
+                return
+            except StoreUnavailable:
+                if time.monotonic() > last_try:
+                    raise
+                time.sleep(_RETRY / 4)
+
+    def _outcome(self) -> tuple[SweepState, str]:
+        sweep = self._store.get_sweep(self._claim.sweep_id)
+        stop = self._dispatcher.stopping
+        # Asked in the last second, while trials stopped for another reason.
+        if sweep.requested == "cancel" or (sweep.requested == "pause" and stop == "leave"):
+            stop = sweep.requested
+        finished = self._dispatcher.finished or "all done"
+        return sweep_ending(stop, finished, sweep.trials)
+
+
+def _dispatcher(
+    store: Store,
+    claim: Claim,
+    writer: StoreWriter,
+    plan: Plan,
+    sweep: Sweep,
+    home: Path,
+    data_home: str | None,
+) -> Dispatcher:
+    gpus = plan.resources.gpus
+    return Dispatcher(
+        store,
+        claim,
+        plan.proposer,
+        writer,
+        places=Places(home.resolve(), claim.sweep_id, data_home),
+        scheduler=plan.scheduler,
+        limits=Limits(plan.budget, gpus=gpus, started_at=sweep.started_at),
+        objective=plan.objective,
+        device="cuda" if gpus > 0 else "cpu",
+        lookahead=plan.lookahead,
+    )
+
+
+def leave_process(code: int) -> None:
+    """End this process now: threads and Ray's own exit hooks could keep it for half a minute."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _by_reference(reference: str) -> Trainable:
+    """Import ``module:function``. An operator's setting; no client chooses code."""
+    module, _, name = reference.partition(":")
+    trainable: Trainable = getattr(importlib.import_module(module), name)
+    return trainable
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Drive one sweep that a runner has claimed.
+
+    Without --sweep: load what a driver needs, connect to the cluster, and wait for a line
+    {"sweep": id, "token": n, "owner": name} on standard input. The seconds until a worker has
+    imported torch then pass before there is work.
+    """
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--store", required=True, help="URL of the store")
+    parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
+    parser.add_argument("--data", help="folder of prepared data sets")
+    parser.add_argument("--sweep", help="id of the sweep")
+    parser.add_argument("--token", type=int, default=0, help="token of the claim")
+    parser.add_argument("--owner", default="", help="who claimed it")
+    parser.add_argument("--trainable", help="module:function to run instead of training")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    leaving = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
+    try:
+        cluster.connect(options.home)
+    except (cluster.ClusterError, ConnectionError) as error:
+        log.error("%s", error)
+        return NO_CLUSTER
+    if options.sweep:
+        claim: Claim | None = Claim(options.sweep, options.token, options.owner)
+    else:
+        claim = _wait_for_claim(leaving)
+    return 0 if claim is None else _drive(options, claim, leaving)
+
+
+def _wait_for_claim(leaving: threading.Event) -> Claim | None:
+    """Read the claim from standard input; None if it is closed or this process must leave."""
+    from sweeps import search, tuning  # noqa: F401 - loaded ahead of need
+
+    while not leaving.is_set():
+        if select.select([sys.stdin], [], [], 0.5)[0]:
+            line = sys.stdin.readline()
+            if not line.strip():
+                return None
+            given = json.loads(line)
+            return Claim(given["sweep"], given["token"], given["owner"])
+    return None
+
+
+def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) -> int:
+    driver = Driver(
+        Store(options.store),
+        claim,
+        options.home,
+        data_home=options.data,
+        trainable=_by_reference(options.trainable) if options.trainable else None,
+        leaving=leaving,
+        on_end=lambda: leave_process(driver.exit_code),
+    )
+    driver.run()
+    return driver.exit_code
+
+
+if __name__ == "__main__":
+    leave_process(main())

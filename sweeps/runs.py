@@ -1,0 +1,44 @@
+"""A trial on its way through a driver, and where its files lie."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps.records import Trial
+from sweeps.writer import AttemptLog, Ending
+from worker.measurement import Report
+
+
+@dataclass(eq=False)
+class Run:
+    """A trial handed out."""
+
+    trial: Trial
+    attempt: AttemptLog | None = None
+    last: Report | None = None
+    #: Set once it is known how the run ends, whatever else it may report.
+    verdict: Ending | None = None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the trials of a sweep keep their files."""
+
+    home: Path
+    sweep_id: str
+    #: Folder of prepared data sets; None = the worker's default.
+    data_home: str | None = None
+
+    def checkpoints(self, number: int) -> Path:
+        return self.home / "checkpoints" / self.sweep_id / str(number)
+
+    def log(self, number: int) -> Path:
+        return self.home / "logs" / self.sweep_id / f"{number}.log"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The metric that a sweep is about."""
+
+    metric: str
+    #: "minimize" or "maximize".
+    direction: str

@@ -1,0 +1,127 @@
+"""What a driver keeps an eye on while Tune runs: people's wishes, its result, a stop that hangs."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sweeps.dispatch import GRACE, Dispatcher
+from sweeps.errors import LeaseLost, StoreUnavailable
+from sweeps.records import Claim
+from sweeps.store import Store
+
+log = logging.getLogger(__name__)
+
+# Seconds.
+_PERIOD = 1.0
+#: Between two refreshes of a sweep's result.
+_RESULT = 5.0
+#: How long trials may look for a worker before people are told that they do.
+_STARVED = 5.0
+#: A stop is over after this long, whatever Tune still does; SIGTERM promises 10.
+LAST_MOMENT = GRACE + 2.0
+
+_BUSY = "waiting for resources: busy with other trials"
+
+
+class Watcher:
+    """Looks after a sweep once a second, from a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim,
+        dispatcher: Dispatcher,
+        *,
+        leaving: threading.Event,
+        analyse: Callable[[], dict[str, Any] | None],
+        on_lost: Callable[[LeaseLost], None],
+        on_last_moment: Callable[[], None],
+    ) -> None:
+        """``on_lost`` is called if another driver has the sweep, ``on_last_moment`` when a stop
+        takes too long.
+        """
+        self._store = store
+        self._claim = claim
+        self._dispatcher = dispatcher
+        self._leaving = leaving
+        self._analyse = analyse
+        self._on_lost = on_lost
+        self._on_last_moment = on_last_moment
+        self._over = threading.Event()
+        self._reason = ""
+        self._fed_at = time.monotonic()
+        self._next_result = 0.0
+        self._result_told = 0
+
+    def start(self) -> None:
+        """Start looking."""
+        threading.Thread(target=self._run, name="watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more: the sweep is about to be given back."""
+        self._over.set()
+
+    def say(self, reason: str) -> None:
+        """Let people know what the sweep waits for; "" = nothing."""
+        if reason != self._reason:
+            with contextlib.suppress(StoreUnavailable, LeaseLost):
+                self._store.set_reason(self._claim, reason)
+                self._reason = reason
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._look()
+            except StoreUnavailable as error:
+                log.warning("%s; trying again", error)
+            except LeaseLost as error:
+                if not self._over.is_set():
+                    self._on_lost(error)
+            except Exception:
+                log.exception("the watch goes on")
+            if self._dispatcher.stopping_for > LAST_MOMENT and not self._over.is_set():
+                log.warning("trials did not stop within %g s; leaving them", LAST_MOMENT)
+                self._on_last_moment()
+                return
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait a period, less if this process is told to leave."""
+        end = time.monotonic() + _PERIOD
+        was_leaving = self._leaving.is_set()
+        while time.monotonic() < end and not self._over.wait(0.1):
+            if self._leaving.is_set() and not was_leaving:
+                return
+
+    def _look(self) -> None:
+        if self._leaving.is_set():
+            self._dispatcher.stop("leave")
+        wish = self._store.requested(self._claim)
+        if wish != "none":
+            self._dispatcher.stop(wish)
+        self._look_for_starvation()
+        self._refresh_result()
+
+    def _look_for_starvation(self) -> None:
+        now = time.monotonic()
+        if not self._dispatcher.is_starved:
+            self._fed_at = now
+            if self._reason == _BUSY:
+                self.say("")
+        elif now - self._fed_at > _STARVED:
+            self.say(_BUSY)
+
+    def _refresh_result(self) -> None:
+        now = time.monotonic()
+        told = self._dispatcher.told
+        if now < self._next_result or told == self._result_told:
+            return
+        result = self._analyse()
+        if result is not None:
+            self._store.set_result(self._claim, result)
+        self._result_told = told
+        # A result that takes long to find out is found out less often.
+        self._next_result = time.monotonic() + max(_RESULT, 20 * (time.monotonic() - now))
