@@ -1,0 +1,120 @@
+"""How the objective depends on each field by itself: binned means over the points of a sweep.
+
+Only where the sampler did not look at results: a search that follows good results visits a field's
+values together with good values of the others, and the bins would show that instead.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ndadam.statistics import mean_interval
+from sweeps.domains import same
+from sweeps.records import Point, TrialState
+
+#: Bins of a range with more values than this.
+BINS = 6
+_INDEPENDENT = ("grid", "random", "qmc")
+
+
+@dataclass(frozen=True)
+class SensitivityBin:
+    """Points whose value lies in one bin."""
+
+    #: The value where a bin holds one; else None, and the bin reaches from ``low`` to ``high``.
+    value: Any
+    low: float | None
+    high: float | None
+    #: Points with a mean, and their mean with a 95 % t-interval (None below two points).
+    n: int
+    mean: float | None
+    mean_low: float | None
+    mean_high: float | None
+    #: Points that have no mean because a replicate diverged.
+    diverged: int
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The objective over one field, averaged over whatever the other fields were."""
+
+    field: str
+    #: Whether the field's axis is logarithmic.
+    log: bool
+    bins: list[SensitivityBin]
+
+
+def sensitivity(spec: Mapping[str, Any], points: Sequence[Point]) -> list[Sensitivity]:
+    """Return a sensitivity per field of the space, [] where the design does not allow one."""
+    if spec.get("sampler") not in _INDEPENDENT or spec.get("scheduler") is not None:
+        return []
+    found = []
+    for field, domain in (spec.get("space") or {}).items():
+        members = [point for point in points if field in point.params]
+        if members:
+            log = bool(domain.get("log", False))
+            found.append(Sensitivity(field, log, _bins(field, domain, members, log=log)))
+    return found
+
+
+def _bins(
+    field: str, domain: Mapping[str, Any], points: Sequence[Point], *, log: bool
+) -> list[SensitivityBin]:
+    values = {same(point.params[field]): point.params[field] for point in points}
+    if domain["kind"] == "choice" or len(values) <= BINS + 2:
+        order = list(values.values())
+        if domain["kind"] == "choice":
+            place = {same(value): i for i, value in enumerate(domain["values"])}
+            order.sort(key=lambda value: place.get(same(value), len(place)))
+        else:
+            order.sort()
+        return [
+            _bin([p for p in points if same(p.params[field]) == same(value)], value=value)
+            for value in order
+        ]
+    edges = _edges(domain["low"], domain["high"], log=log)
+    return [
+        _bin(
+            [p for p in points if _inside(p.params[field], low, high, last=i == BINS - 1)],
+            low=low,
+            high=high,
+        )
+        for i, (low, high) in enumerate(itertools.pairwise(edges))
+    ]
+
+
+def _edges(low: float, high: float, *, log: bool) -> list[float]:
+    """Ends of equally wide bins on the field's own axis."""
+    if log:
+        a, b = math.log(low), math.log(high)
+        inner = [math.exp(a + (b - a) * i / BINS) for i in range(1, BINS)]
+    else:
+        inner = [low + (high - low) * i / BINS for i in range(1, BINS)]
+    return [low, *inner, high]
+
+
+def _inside(value: float, low: float, high: float, *, last: bool) -> bool:
+    return low <= value < high or (last and value == high)
+
+
+def _bin(
+    points: Sequence[Point],
+    *,
+    value: Any = None,
+    low: float | None = None,
+    high: float | None = None,
+) -> SensitivityBin:
+    means = [point.mean for point in points if point.mean is not None]
+    interval = mean_interval(means) if means else None
+    return SensitivityBin(
+        value=value,
+        low=low,
+        high=high,
+        n=len(means),
+        mean=None if interval is None else interval.mean,
+        mean_low=None if interval is None else interval.low,
+        mean_high=None if interval is None else interval.high,
+        diverged=sum(point.state == TrialState.DIVERGED for point in points),
+    )
