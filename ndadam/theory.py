@@ -35,6 +35,7 @@ from ndadam.optimizer_laws import (
     gain_autoregressive,
     gain_without_replacement,
     lr_of_effective_lr,
+    refuse_without_stationary_rate,
     relaxation_steps,
     stationary_effective_lr,
     step_ratio,
@@ -162,6 +163,8 @@ def predict(
     over different times. Raises NoStationaryRate for settings that have no answer, ValueError for
     the rest.
     """
+    for setting in (source, target):
+        refuse_without_stationary_rate(setting)
     level = _resolve_level(source, target, level)
     steps = grid(num_steps, SEGMENTS)
     curve = lag_curve(source, factor, steps, gain=gain)
