@@ -1,0 +1,91 @@
+"""How the pages write each field and metric: the paper's symbol, its name and its unit.
+
+Symbols use only ``<sup>`` and ``<sub>``, which a page and a plot's axis both understand.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The words for one field or metric."""
+
+    #: As in the configuration, the API and the exported files.
+    key: str
+    #: The paper's symbol, or "" where it has none.
+    symbol: str
+    name: str
+    #: "" for a pure number.
+    unit: str = ""
+    #: Stored as a fraction 0..1, shown in percent.
+    is_fraction: bool = False
+
+    @property
+    def short(self) -> str:
+        """Heading of a table column."""
+        return self.symbol or self.name
+
+    @property
+    def axis(self) -> str:
+        """Title of a plot's axis: name, symbol and unit."""
+        title = f"{self.name} {self.symbol}".strip()
+        return f"{title} ({self.unit})" if self.unit else title
+
+    def shown(self, value: float) -> float:
+        """The number as a page shows it: percent for a fraction, else itself."""
+        return 100.0 * value if self.is_fraction else value
+
+
+_QUANTITIES = (
+    Quantity("alpha_v", "α<sup>v</sup>", "learning rate of weight vectors", "per step"),
+    Quantity("alpha_s", "α<sup>s</sup>", "learning rate of scalars", "per step"),
+    Quantity("gamma_c", "γ<sub>C</sub>", "BN-Softmax scale"),
+    Quantity("lambda_c", "λ<sub>C</sub>", "L2 on the logits"),
+    Quantity("lr", "α<sub>0</sub>", "learning rate", "per step"),
+    Quantity("momentum", "μ", "momentum"),
+    Quantity("weight_decay", "λ", "weight decay"),
+    Quantity("betas", "β<sub>1</sub>, β<sub>2</sub>", "decay rates"),
+    Quantity("eps", "ε", "epsilon"),
+    Quantity("batch_size", "", "batch size", "images"),
+    Quantity("steps", "", "length", "steps"),
+    Quantity("epochs", "", "length", "epochs"),
+    Quantity("warmup_steps", "", "warm-up", "steps"),
+    Quantity("depth", "", "depth", "layers"),
+    Quantity("widen_factor", "k", "width multiplier"),
+    Quantity("step", "t", "step"),
+    Quantity("train_loss", "", "training loss", "nats"),
+    Quantity("train_error", "", "training error", "%", True),
+    Quantity("validation_error", "", "validation error", "%", True),
+    Quantity("test_error", "", "test error", "%", True),
+    Quantity("logit_rms", "", "RMS of the logits"),
+    Quantity("images_per_second", "", "speed", "images/s"),
+    Quantity("effective_lr", "‖Δw‖/‖w‖", "effective learning rate", "per step"),
+    Quantity("angular_update", "", "rotation", "rad per step"),
+    Quantity("weight_norm", "‖w‖", "weight norm"),
+    Quantity("projection_ratio", "", "projection ratio"),
+    Quantity("gain", "A", "gain"),
+    Quantity("kappa", "κ", "departure from scale invariance"),
+    Quantity("balance_residual", "", "residual of the balance law"),
+)
+_BY_KEY = {quantity.key: quantity for quantity in _QUANTITIES}
+
+
+def quantity(key: str) -> Quantity:
+    """Look a field or metric up; ``effective_lr/conv5`` names its layer after the quantity.
+
+    A key that is not known (a plugin's metric) is shown under its own name, without a unit.
+    """
+    known = _BY_KEY.get(key)
+    if known is not None:
+        return known
+    stem, slash, layer = key.partition("/")
+    if slash and stem in _BY_KEY:
+        whole = _BY_KEY[stem]
+        return Quantity(key, whole.symbol, f"{whole.name}, {layer}", whole.unit, whole.is_fraction)
+    return Quantity(key, "", key.replace("_", " "))
+
+
+def layer_order(layer: str) -> tuple[str, int]:
+    """Sort key that puts conv2 before conv10."""
+    stem = layer.rstrip("0123456789")
+    return stem, int(layer[len(stem) :] or 0)

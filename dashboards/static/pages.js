@@ -1,0 +1,201 @@
+// What a page does beyond htmx: draws its plots in the page's colours, follows the sweep's events,
+// and says what an action's refusal was. Plots are fetched when they come near the screen.
+"use strict";
+
+const REDRAW_PLOTS_MS = 2000;
+const REFRESH_PARTS_MS = 500;
+
+// ---- Plots
+
+const colours = () => {
+  const style = getComputedStyle(document.documentElement);
+  const value = (name) => style.getPropertyValue(`--${name}`).trim();
+  return { paper: value("paper"), ink: value("ink"), soft: value("soft"), grid: value("grid"), line: value("strong-line") };
+};
+
+function inPageColours(layout) {
+  const c = colours();
+  const axis = { gridcolor: c.grid, linecolor: c.line, tickcolor: c.line, zerolinecolor: c.grid };
+  const themed = {
+    ...layout,
+    paper_bgcolor: c.paper,
+    plot_bgcolor: c.paper,
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: c.ink },
+    hoverlabel: { bgcolor: c.paper, bordercolor: c.line, font: { color: c.ink } },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: c.soft, activecolor: c.ink, orientation: "h" },
+  };
+  for (const key of Object.keys(layout).filter((k) => /^[xy]axis/.test(k))) {
+    themed[key] = { ...axis, ...layout[key] };
+  }
+  return themed;
+}
+
+const config = (name) => ({
+  responsive: true,
+  displaylogo: false,
+  displayModeBar: true,
+  // Nothing leaves this service: no button that sends the chart elsewhere.
+  showSendToCloud: false,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"],
+  toImageButtonOptions: { format: "png", filename: name, scale: 2 },
+  modeBarButtonsToAdd: [
+    {
+      name: "Download plot as SVG",
+      icon: Plotly.Icons.disk,
+      click: (plot) => Plotly.downloadImage(plot, { format: "svg", filename: name }),
+    },
+  ],
+});
+
+function say(element, text) {
+  if (element.classList.contains("js-plotly-plot")) Plotly.purge(element);
+  const message = document.createElement("p");
+  message.className = "plot-message";
+  message.textContent = text;
+  element.replaceChildren(message);
+}
+
+async function draw(element) {
+  const request = (element.drawing = (element.drawing || 0) + 1);
+  let answer;
+  try {
+    const response = await fetch(element.dataset.plot, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(`the service answered ${response.status}`);
+    answer = await response.json();
+  } catch (error) {
+    if (!element.figure) say(element, `This plot could not be loaded (${error.message}). Reload the page to try again.`);
+    return;
+  }
+  if (request !== element.drawing) return; // a newer request is on its way
+  if (answer.empty) {
+    element.figure = null;
+    say(element, answer.empty);
+    return;
+  }
+  if (!element.figure) element.replaceChildren();
+  element.figure = answer;
+  await Plotly.react(element, answer.data, inPageColours(answer.layout), config(answer.name));
+  element.dataset.drawn = String(request);
+}
+
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      entry.target.isNear = entry.isIntersecting;
+      if (entry.isIntersecting && (!entry.target.drawing || entry.target.isStale)) {
+        entry.target.isStale = false;
+        draw(entry.target);
+      }
+    }
+  },
+  { rootMargin: "300px" },
+);
+
+function redrawPlots() {
+  for (const element of document.querySelectorAll("[data-plot][data-live]")) {
+    if (element.isNear) draw(element);
+    else element.isStale = true;
+  }
+}
+
+function choosePlot(select) {
+  const element = document.getElementById(select.dataset.plotSelect);
+  const change = (address) => {
+    const url = new URL(address, location.href);
+    url.searchParams.set(select.name, select.value);
+    return url.pathname + url.search;
+  };
+  element.dataset.plot = change(element.dataset.plot);
+  element.figure = null;
+  draw(element);
+  const table = document.querySelector(`a[data-csv-of="${element.id}"]`);
+  if (table) table.setAttribute("href", change(table.getAttribute("href")));
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const element of document.querySelectorAll("[data-plot]")) {
+    if (element.figure) Plotly.react(element, element.figure.data, inPageColours(element.figure.layout), config(element.figure.name));
+  }
+});
+
+// ---- Live
+
+// Runs at once, then at most every `ms`, and always once more after the last call.
+function paced(ms, action) {
+  let timer = null;
+  let again = false;
+  const run = () => {
+    again = false;
+    action();
+    timer = setTimeout(() => {
+      timer = null;
+      if (again) run();
+    }, ms);
+  };
+  return () => {
+    if (timer === null) run();
+    else again = true;
+  };
+}
+
+const refreshParts = paced(REFRESH_PARTS_MS, () => document.body.dispatchEvent(new CustomEvent("live")));
+const refreshPlots = paced(REDRAW_PLOTS_MS, redrawPlots);
+
+function follow(address) {
+  const light = document.getElementById("live");
+  const show = (state, text) => {
+    light.dataset.state = state;
+    light.textContent = text;
+  };
+  const events = new EventSource(address);
+  const refresh = () => {
+    refreshParts();
+    refreshPlots();
+  };
+  events.onopen = () => show("open", "live");
+  events.onerror = () => show("waiting", events.readyState === EventSource.CLOSED ? "not live: reload the page" : "reconnecting");
+  for (const kind of ["message", "sweep", "trial", "progress", "result"]) events.addEventListener(kind, refresh);
+  addEventListener("pagehide", () => events.close());
+}
+
+// ---- Actions
+
+function notice(text) {
+  const box = document.getElementById("notice");
+  box.textContent = text;
+  box.hidden = false;
+  clearTimeout(notice.timer);
+  notice.timer = setTimeout(() => (box.hidden = true), 8000);
+}
+
+async function act(form, event) {
+  event.preventDefault();
+  if (form.dataset.confirm && !confirm(form.dataset.confirm)) return;
+  const button = form.querySelector("button");
+  button.disabled = true;
+  try {
+    const response = await fetch(form.action, { method: "POST" });
+    if (response.ok) {
+      notice(form.dataset.done);
+      refreshParts();
+    } else {
+      const body = await response.json().catch(() => ({}));
+      notice(body.detail || `The service answered ${response.status}.`);
+    }
+  } catch {
+    notice("The service does not answer. Is it still running?");
+  } finally {
+    button.disabled = false;
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  if (event.target.matches("form[data-action]")) act(event.target, event);
+});
+document.addEventListener("change", (event) => {
+  if (event.target.matches("select[data-plot-select]")) choosePlot(event.target);
+});
+
+for (const element of document.querySelectorAll("[data-plot]")) near.observe(element);
+const stream = document.querySelector("[data-events]");
+if (stream) follow(stream.dataset.events);

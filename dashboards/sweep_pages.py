@@ -1,0 +1,161 @@
+"""Pages of sweeps: the list, one sweep, and the parts of it that a live update replaces."""
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from dashboards.error_pages import PageRoute
+from dashboards.overview import actions, mirror_problem, sweep_facts
+from dashboards.plot_pages import CURVE_POINTS, curve_metrics
+from dashboards.quantities import quantity
+from dashboards.reading import (
+    StoreDep,
+    is_adaptive,
+    mlflow_experiment,
+    objective_metric,
+    progress,
+    space,
+)
+from dashboards.results import result_values
+from dashboards.sweep_list import ListQuery, sweep_list
+from dashboards.tables import TrialQuery, leaderboard, trial_table
+from dashboards.templating import page
+from sweeps.records import Sweep
+from sweeps.store import Store
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
+    """All sweeps, newest first."""
+    return page(
+        "sweeps.html",
+        title="Sweeps",
+        lead="Each trains many configurations and shows which settings work.",
+        section="sweeps",
+        address="/",
+        listing="part_sweeps.html",
+        **sweep_list(store, query),
+    )
+
+
+@router.get("/parts/sweeps")
+def list_part(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
+    """The table of all sweeps."""
+    return page("part_sweeps.html", **sweep_list(store, query))
+
+
+@router.get("/sweeps/{sweep_id}")
+def sweep_page(
+    sweep_id: str,
+    sort: str = "",
+    cursor: str = "",
+    metric: str = "",
+    query: TrialQuery = Depends(),
+    store: Store = StoreDep,
+) -> Response:
+    """One sweep; a match has a page of its own."""
+    sweep = store.get_sweep(sweep_id)
+    if sweep.kind == "match":
+        return RedirectResponse(f"/matches/{sweep.id}", status_code=307)
+    # Read before everything else that is shown, so that no event falls between page and stream.
+    seen = store.last_event_id(sweep.id)
+    metrics = curve_metrics(store, sweep)
+    here = f"/sweeps/{sweep.id}"
+    return page(
+        "sweep.html",
+        title=sweep.name,
+        section="sweeps",
+        events=None if sweep.state.is_finished() else f"/api/v1{here}/events?after={seen}",
+        curve_count=CURVE_POINTS,
+        metrics=metrics,
+        metric=metric or objective_metric(sweep),
+        sensitivity_note=_sensitivity_note(sweep),
+        space=space(sweep),
+        spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
+        **overview_values(sweep, here),
+        **result_values(store, sweep),
+        board=leaderboard(store, sweep, here, sort, cursor),
+        trials=trial_table(store, sweep, here, query),
+    )
+
+
+def _sensitivity_note(sweep: Sweep) -> str:
+    if not is_adaptive(sweep):
+        return (
+            "each mark is a point (mean ± sd over seeds); grey is the mean over neighbouring points"
+        )
+    return (
+        f"each mark is a point (mean ± sd over seeds); no trend is drawn because the "
+        f"{sweep.spec.get('sampler')} sampler looks more often where it is good"
+    )
+
+
+def overview_values(sweep: Sweep, here: str) -> dict[str, Any]:
+    """What ``part_overview.html`` shows."""
+    return {
+        "sweep": sweep,
+        "here": here,
+        "objective": quantity(objective_metric(sweep)),
+        "progress": progress(sweep),
+        "facts": sweep_facts(sweep),
+        "actions": actions(sweep),
+        "mlflow": mlflow_experiment(sweep),
+        "mirror_problem": mirror_problem(sweep),
+    }
+
+
+@router.get("/sweeps/{sweep_id}/parts/overview")
+def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """State, progress, best and buttons."""
+    sweep = store.get_sweep(sweep_id)
+    return page("part_overview.html", **overview_values(sweep, f"/sweeps/{sweep.id}"))
+
+
+@router.get("/sweeps/{sweep_id}/parts/results")
+def results_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """The result table and its comparisons."""
+    sweep = store.get_sweep(sweep_id)
+    return page(
+        "part_results.html",
+        here=f"/sweeps/{sweep.id}",
+        objective=quantity(objective_metric(sweep)),
+        **result_values(store, sweep),
+    )
+
+
+@router.get("/sweeps/{sweep_id}/parts/leaderboard")
+def leaderboard_part(
+    sweep_id: str, sort: str = "", cursor: str = "", store: Store = StoreDep
+) -> HTMLResponse:
+    """One page of the leaderboard."""
+    sweep = store.get_sweep(sweep_id)
+    here = f"/sweeps/{sweep.id}"
+    return page(
+        "part_leaderboard.html",
+        sweep=sweep,
+        objective=quantity(objective_metric(sweep)),
+        board=leaderboard(store, sweep, here, sort, cursor),
+    )
+
+
+@router.get("/sweeps/{sweep_id}/parts/trials")
+@router.get("/matches/{sweep_id}/parts/trials")
+def trials_part(
+    sweep_id: str,
+    query: TrialQuery = Depends(),
+    store: Store = StoreDep,
+) -> HTMLResponse:
+    """One page of the trials of a sweep or match."""
+    sweep = store.get_sweep(sweep_id)
+    here = f"/{'matches' if sweep.kind == 'match' else 'sweeps'}/{sweep.id}"
+    return page(
+        "part_trials.html",
+        sweep=sweep,
+        here=here,
+        objective=quantity(objective_metric(sweep)),
+        trials=trial_table(store, sweep, here, query),
+    )

@@ -1,0 +1,203 @@
+"""The plots of a sweep's page: learning curves and sensitivity."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboards.plots import (
+    LEGEND_BELOW,
+    OPTIMIZER_COLOURS,
+    PALETTE,
+    Plot,
+    Row,
+    band,
+    colour,
+    dash,
+    figure,
+    log_axis,
+    wide_axis,
+)
+from dashboards.quantities import quantity
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over steps, the replicates of one point taken together."""
+
+    label: str
+    steps: Sequence[int]
+    mean: Sequence[float]
+    #: Standard deviation over seeds; None where fewer than two seeds reported.
+    sd: Sequence[float | None]
+    #: Seeds that reported at each step.
+    n: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a sweep in a sensitivity plot."""
+
+    point: int
+    #: Value of the hyperparameter that is plotted; a word for a choice.
+    value: float | str
+    mean: float
+    sd: float | None
+    n: int
+    optimizer: str
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Mean objective at one value, or in one interval of values, of a hyperparameter."""
+
+    value: float | str
+    mean: float
+    #: 95 % interval; None where the design or the count does not allow one.
+    low: float | None
+    high: float | None
+    n: int
+
+
+def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
+    """Mean of ``metric`` over steps for each point, with a band of one deviation over seeds."""
+    what = quantity(metric)
+    bands, lines, rows = [], [], list[Row]()
+    for index, curve in enumerate(curves):
+        ink = colour(index)
+        mean = [what.shown(value) for value in curve.mean]
+        sd = [what.shown(value) if value is not None else 0.0 for value in curve.sd]
+        if any(sd):
+            # A band that reaches zero would end a log axis; it stops at a tenth of its curve.
+            low = [max(m - s, m / 10) for m, s in zip(mean, sd, strict=True)]
+            high = [m + s for m, s in zip(mean, sd, strict=True)]
+            bands.append(band(curve.steps, low, high, ink, group=curve.label))
+        lines.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers" if len(mean) <= 30 else "lines",
+                "marker": {"size": 4},
+                "line": {"color": ink, "width": 2, "dash": dash(index)},
+                "name": curve.label,
+                "legendgroup": curve.label,
+                "x": list(curve.steps),
+                "y": mean,
+                "customdata": list(zip(sd, curve.n, strict=True)),
+                "hovertemplate": (
+                    f"{curve.label}<br>step %{{x:,}}<br>{what.name} %{{y:.4g}}"
+                    f" ± %{{customdata[0]:.2g}} {what.unit} (sd of %{{customdata[1]}} seeds)"
+                    "<extra></extra>"
+                ),
+            }
+        )
+        columns = (curve.steps, curve.mean, curve.sd, curve.n)
+        rows += [(curve.label, *row) for row in zip(*columns, strict=True)]
+    drawn = figure(
+        [*bands, *lines],
+        x={"title": "step t (optimizer steps)", "rangemode": "tozero"},
+        y={
+            "title": what.axis,
+            **wide_axis([what.shown(m) for curve in curves for m in curve.mean]),
+        },
+        name=f"curves-{metric.replace('/', '-')}",
+        height=380,
+        **LEGEND_BELOW,
+    )
+    return Plot(drawn, ("point", "step", "mean", "sd", "seeds"), rows)
+
+
+def sensitivity(
+    param: str,
+    objective: str,
+    settings: Sequence[Setting],
+    trend: Sequence[Trend],
+    *,
+    log: bool,
+    selected: int | None,
+) -> Plot:
+    """Objective of every point against one hyperparameter, with the mean where it is known.
+
+    Args:
+        param: Field of the config, for the axis and the file name.
+        objective: Metric that the sweep optimises.
+        settings: The points to draw.
+        trend: Mean and interval over equal or neighbouring values; empty for adaptive samplers.
+        log: Whether the hyperparameter's axis is logarithmic.
+        selected: Number of the point marked "selected".
+    """
+    what = quantity(objective)
+    traces = [_trend_trace(trend, objective)] if trend else []
+    for optimizer in sorted({setting.optimizer for setting in settings}):
+        mine = [setting for setting in settings if setting.optimizer == optimizer]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": optimizer,
+                "x": [setting.value for setting in mine],
+                "y": [what.shown(setting.mean) for setting in mine],
+                "error_y": {
+                    "type": "data",
+                    "array": [what.shown(setting.sd or 0.0) for setting in mine],
+                    "thickness": 1,
+                    "width": 0,
+                },
+                "marker": _markers(mine, optimizer, selected),
+                "customdata": [[s.point, what.shown(s.sd or 0.0), s.n] for s in mine],
+                "hovertemplate": (
+                    f"point %{{customdata[0]}} ({optimizer})<br>{quantity(param).short} %{{x}}<br>"
+                    f"{what.name} %{{y:.4g}} ± %{{customdata[1]:.2g}} {what.unit}"
+                    " (sd of %{customdata[2]} seeds)<extra></extra>"
+                ),
+            }
+        )
+    drawn = figure(
+        traces,
+        x={"title": quantity(param).axis, **(_log(settings) if log else {})},
+        y={"title": what.axis},
+        name=f"sensitivity-{param}",
+        height=300,
+        **(LEGEND_BELOW if len(traces) > 1 else {}),
+    )
+    rows = [(s.point, s.optimizer, s.value, s.mean, s.sd, s.n) for s in settings]
+    return Plot(drawn, ("point", "optimizer", param, "mean", "sd", "seeds"), rows)
+
+
+def _log(settings: Sequence[Setting]) -> dict[str, object]:
+    return log_axis(s.value for s in settings if isinstance(s.value, float))
+
+
+def _markers(
+    settings: Sequence[Setting], optimizer: str, selected: int | None
+) -> dict[str, object]:
+    chosen = [setting.point == selected for setting in settings]
+    return {
+        "color": OPTIMIZER_COLOURS.get(optimizer, PALETTE[5]),
+        "size": [13 if is_chosen else 8 for is_chosen in chosen],
+        "symbol": ["star" if is_chosen else "circle" for is_chosen in chosen],
+        "opacity": 0.85,
+        "line": {"width": 0},
+    }
+
+
+def _trend_trace(trend: Sequence[Trend], objective: str) -> dict[str, object]:
+    what = quantity(objective)
+    up = [what.shown(t.high - t.mean) if t.high is not None else 0.0 for t in trend]
+    down = [what.shown(t.mean - t.low) if t.low is not None else 0.0 for t in trend]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": "mean, 95 % interval",
+        "x": [t.value for t in trend],
+        "y": [what.shown(t.mean) for t in trend],
+        "error_y": {
+            "type": "data",
+            "array": up,
+            "arrayminus": down,
+            "symmetric": False,
+            "thickness": 1.5,
+            "width": 5,
+        },
+        "line": {"color": "#8A8F98", "width": 1.5},
+        "marker": {"symbol": "line-ew-open", "size": 14, "color": "#8A8F98"},
+        "customdata": [t.n for t in trend],
+        "hovertemplate": (f"mean of %{{customdata}} trials: %{{y:.4g}} {what.unit}<extra></extra>"),
+    }

@@ -1,0 +1,150 @@
+"""The page of one trial."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from dashboards.error_pages import PageRoute
+from dashboards.formatting import config_value, duration, number, quantity_value
+from dashboards.overview import Fact
+from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS
+from dashboards.quantities import quantity
+from dashboards.reading import StoreDep, mlflow_run, objective_metric, settings_text
+from dashboards.templating import page
+from sweeps.records import Attempt, Sweep, Trial
+from sweeps.store import Store
+
+#: (sweep id, trial number) -> the end of the trial's log.
+ReadLog = Callable[[str, int], str]
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+def _provided_log(request: Request) -> ReadLog:
+    read_log: ReadLog = request.state.read_log
+    return read_log
+
+
+ReadLogDep = Depends(_provided_log)
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """One try at the trial, with what its provenance says about the machine."""
+
+    attempt: Attempt
+    seconds: float
+    host: str
+    device: str
+    memory: str
+    mlflow: str | None
+
+
+@router.get("/sweeps/{sweep_id}/trials/{number}")
+def trial_page(
+    sweep_id: str, number: int, store: Store = StoreDep, read_log: ReadLog = ReadLogDep
+) -> HTMLResponse:
+    """Config, provenance, curves, attempts and log of one trial."""
+    sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
+    seen = store.last_event_id(sweep.id)
+    live = f"/api/v1/sweeps/{sweep.id}/events?after={seen}"
+    names = set(trial.metrics)
+    recorded = names | set(store.series_names(sweep.id) if trial.measurement else ())
+    return page(
+        "trial.html",
+        title=f"Trial {trial.number} of {sweep.name}",
+        section="matches" if sweep.kind == "match" else "sweeps",
+        section_address="/matches" if sweep.kind == "match" else "/",
+        events=None if trial.state.is_finished() else live,
+        metric_plots=[
+            (key, caption)
+            for key, (caption, members) in METRIC_PLOTS.items()
+            if names.intersection(members)
+        ],
+        layer_plots=[
+            (stem, quantity(stem).name)
+            for stem in LAYER_QUANTITIES
+            if any(name.startswith(f"{stem}/") for name in recorded)
+        ],
+        attempts=[_attempt_row(sweep, attempt) for attempt in trial.attempts],
+        provenance=_provenance(trial),
+        log=read_log(sweep.id, trial.number),
+        **_overview(sweep, trial),
+    )
+
+
+@router.get("/sweeps/{sweep_id}/trials/{number}/parts/overview")
+def trial_part(sweep_id: str, number: int, store: Store = StoreDep) -> HTMLResponse:
+    """State and figures of one trial."""
+    sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
+    return page("part_trial.html", **_overview(sweep, trial))
+
+
+def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:
+    parent = f"/{'matches' if sweep.kind == 'match' else 'sweeps'}/{sweep.id}"
+    return {
+        "sweep": sweep,
+        "trial": trial,
+        "here": f"/sweeps/{sweep.id}/trials/{trial.number}",
+        "parent": parent,
+        "facts": _facts(sweep, trial),
+    }
+
+
+def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
+    metric = objective_metric(sweep)
+    of = f" / {number(trial.num_steps)}" if trial.num_steps else ""
+    end = trial.finished_at or datetime.now(UTC)
+    took = (end - trial.started_at).total_seconds() if trial.started_at else None
+    diverged = trial.diverged_at_step
+    progress = "" if diverged is None else f"loss not finite at step {number(diverged)}"
+    return (
+        Fact("Optimizer", str(trial.config.get("optimizer", "–")), _sampled(trial), wide=True),
+        Fact(quantity(metric).name.capitalize(), quantity_value(metric, trial.objective)),
+        Fact("Step", f"{number(trial.step)}{of}", progress),
+        Fact("Seed", str(trial.seed), f"point {trial.point}"),
+        Fact("Took" if trial.state.is_finished() else "Running for", duration(took)),
+    )
+
+
+def _sampled(trial: Trial) -> Markup:
+    rest = {name: value for name, value in trial.params.items() if name != "optimizer"}
+    return settings_text(rest) or Markup("everything else as in the base config")
+
+
+def _attempt_row(sweep: Sweep, attempt: Attempt) -> AttemptRow:
+    end = attempt.finished_at or datetime.now(UTC)
+    about = attempt.provenance
+    memory = about.get("peak_memory_bytes")
+    return AttemptRow(
+        attempt=attempt,
+        seconds=(end - attempt.started_at).total_seconds(),
+        host=str(about.get("host", "–")),
+        device=str(about.get("card") or about.get("device") or "–"),
+        memory=f"{memory / 2**20:,.0f} MiB" if isinstance(memory, int | float) else "–",
+        mlflow=mlflow_run(sweep, attempt.mlflow_run_id),
+    )
+
+
+def _provenance(trial: Trial) -> list[tuple[str, object]]:
+    """The last attempt's provenance as pairs, nested ones under a dotted name."""
+    if not trial.attempts:
+        return []
+    return sorted(_flat("", trial.attempts[-1].provenance))
+
+
+def _flat(prefix: str, values: dict[str, Any]) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        # The probe lists every layer; the match's page shows it as a table.
+        if isinstance(value, dict) and len(value) <= 12:
+            pairs += _flat(f"{name}.", value)
+        else:
+            pairs.append((name, config_value(value)))
+    return pairs

@@ -1,0 +1,68 @@
+"""Fixtures of the pages' tests: one store full of results, and the application over it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.settings import Settings
+from sweeps.store import Store
+from tests.dashboards import seeding
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """A store, and the ids of what is in it. Tests only read it."""
+
+    store: Store
+    home: Path
+    sweep: str
+    match: str
+    running: str
+    queued: str
+
+
+def open_store(home: Path) -> Store:
+    """A new, empty store below ``home``."""
+    home.mkdir(parents=True, exist_ok=True)
+    store = Store(f"sqlite:///{home / 'store.db'}")
+    store.migrate()
+    return store
+
+
+def client_of(store: Store, home: Path) -> TestClient:
+    """A client of the whole application, as on this machine without a token."""
+    return TestClient(create_app(store, Settings(home=home)), base_url="http://127.0.0.1:8000")
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seeded]:
+    home = tmp_path_factory.mktemp("dashboards")
+    store = open_store(home)
+    with seeding.stopped_clock(1600) as clock:
+        sweep = seeding.finished_sweep(store, "digits-optimizers", clock)
+        match = seeding.finished_match(store, clock)
+        running, *_ = seeding.running_sweep(store, "digits-alpha-v-fine", clock)
+        queued = seeding.create(store, "cifar10-table-1")
+    yield Seeded(store, home, sweep, match, running, queued)
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def client(seeded: Seeded) -> TestClient:
+    return client_of(seeded.store, seeded.home)
+
+
+@pytest.fixture
+def empty_store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(tmp_path / "home")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def empty_client(empty_store: Store, tmp_path: Path) -> TestClient:
+    return client_of(empty_store, tmp_path / "home")

@@ -1,0 +1,227 @@
+"""Plot functions, on their data."""
+
+import csv
+import io
+import math
+from typing import Any
+
+import pytest
+
+from dashboards.match_plots import implied_rates, is_inside, match_curves
+from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS
+from dashboards.plots import PALETTE, log_axis, wide_axis
+from dashboards.quantities import quantity
+from dashboards.sweep_plots import Curve, Setting, Trend, learning_curves, sensitivity
+from dashboards.trial_plots import layer_curves, metric_curves
+from sweeps.match_result import Curves
+from tests.dashboards.seeding_match import match_result
+
+CURVE = Curve("0 · ndadam", [10, 20], [0.5, 0.02], [0.1, 0.03], [3, 3])
+
+
+def lines(figure: dict[str, Any]) -> list[dict[str, Any]]:
+    """The traces that are no bands."""
+    return [trace for trace in figure["data"] if trace.get("fill") is None]
+
+
+def bands(figure: dict[str, Any]) -> list[dict[str, Any]]:
+    return [trace for trace in figure["data"] if trace.get("fill") is not None]
+
+
+def table(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+class TestLearningCurves:
+    def test_an_error_is_drawn_in_percent_and_exported_as_a_fraction(self) -> None:
+        plot = learning_curves("validation_error", [CURVE])
+
+        assert lines(plot.figure)[0]["y"] == [50.0, 2.0]
+        assert plot.figure["layout"]["yaxis"]["title"]["text"] == "validation error (%)"
+        assert [row["mean"] for row in table(plot.csv())] == ["0.5", "0.02"]
+
+    def test_the_band_is_one_deviation_and_stays_above_zero(self) -> None:
+        [band] = bands(learning_curves("validation_error", [CURVE]).figure)
+
+        # Along the upper edge, and back along the lower one.
+        assert band["x"] == [10, 20, 20, 10]
+        assert band["y"] == pytest.approx([60.0, 5.0, 0.2, 40.0])
+
+    def test_a_single_seed_has_no_band(self) -> None:
+        single = Curve("0", [10], [0.5], [None], [1])
+        plot = learning_curves("train_loss", [single])
+
+        assert bands(plot.figure) == []
+        assert table(plot.csv()) == [
+            {"point": "0", "step": "10", "mean": "0.5", "sd": "", "seeds": "1"}
+        ]
+
+    def test_curves_beyond_the_colours_differ_in_their_dash(self) -> None:
+        many = [Curve(str(n), [1], [0.5], [None], [1]) for n in range(len(PALETTE) + 1)]
+        drawn = lines(learning_curves("train_loss", many).figure)
+
+        styles = [(trace["line"]["color"], trace["line"]["dash"]) for trace in drawn]
+        assert len(set(styles)) == len(many)
+
+
+class TestSensitivity:
+    SETTINGS = (
+        Setting(0, 0.01, 0.04, 0.001, 3, "ndadam"),
+        Setting(1, 0.1, 0.03, None, 1, "ndadam"),
+        Setting(2, 0.05, 0.02, 0.002, 3, "sgd"),
+    )
+
+    def test_each_optimizer_has_its_colour_and_the_selected_point_a_star(self) -> None:
+        plot = sensitivity("lr", "validation_error", self.SETTINGS, [], log=True, selected=2)
+
+        ndadam, sgd = plot.figure["data"]
+        assert ndadam["marker"]["color"] != sgd["marker"]["color"]
+        assert ndadam["marker"]["symbol"] == ["circle", "circle"]
+        assert sgd["marker"]["symbol"] == ["star"]
+        assert ndadam["error_y"]["array"] == [0.1, 0.0]
+
+    def test_the_axis_is_logarithmic_where_the_domain_is(self) -> None:
+        def axis(*, log: bool) -> dict[str, Any]:
+            plot = sensitivity(
+                "alpha_v", "validation_error", self.SETTINGS, [], log=log, selected=None
+            )
+            found: dict[str, Any] = plot.figure["layout"]["xaxis"]
+            return found
+
+        assert axis(log=True)["type"] == "log"
+        assert "type" not in axis(log=False)
+        assert axis(log=True)["title"]["text"] == (
+            "learning rate of weight vectors α<sup>v</sup> (per step)"
+        )
+
+    def test_the_trend_shows_its_interval(self) -> None:
+        trend = [Trend(0.01, 0.04, 0.03, 0.06, 5), Trend(0.1, 0.02, None, None, 1)]
+        plot = sensitivity("lr", "test_error", self.SETTINGS, trend, log=True, selected=None)
+
+        bars = plot.figure["data"][0]["error_y"]
+        assert bars["array"] == pytest.approx([2.0, 0.0])
+        assert bars["arrayminus"] == pytest.approx([1.0, 0.0])
+
+
+class TestTrialPlots:
+    def test_metrics_of_one_unit_share_an_axis(self) -> None:
+        plot = metric_curves("train_error", {"train_error": [(1, 0.4)], "test_error": [(1, 0.5)]})
+
+        assert [trace["y"] for trace in plot.figure["data"]] == [[40.0], [50.0]]
+        assert plot.figure["layout"]["yaxis"]["title"]["text"] == "error (%)"
+        assert plot.figure["layout"]["showlegend"]
+
+    def test_layers_run_from_the_stem_and_each_has_its_colour(self) -> None:
+        layers = {f"conv{n}": [(1, 0.01 * n), (2, 0.001)] for n in (10, 2, 1)}
+        plot = layer_curves("effective_lr", layers)
+
+        assert [trace["name"] for trace in plot.figure["data"]] == ["conv1", "conv2", "conv10"]
+        assert len({trace["line"]["color"] for trace in plot.figure["data"]}) == 3
+        assert table(plot.csv())[0] == {"layer": "conv1", "step": "1", "effective_lr": "0.01"}
+
+
+class TestMatchPlots:
+    def plot(self, **changes: Any) -> Any:
+        result = match_result()
+        curves: Curves = {**result["curves"], **changes}  # type: ignore[typeddict-item]
+        return match_curves(
+            curves,
+            tolerance=0.05,
+            verdict=result["verdict"],
+            source_name="sgd",
+            target_name="ndadam",
+        )
+
+    def test_the_band_is_the_tolerance_around_the_source(self) -> None:
+        steps = [0, 1]
+        plot = self.plot(
+            steps=steps,
+            source=[0.01, 0.02],
+            target=[0.01, 0.01],
+            target_low=[0.01, 0.01],
+            target_high=[0.01, 0.01],
+            formula=[],
+        )
+        band = bands(plot.figure)[0]
+
+        assert band["y"] == pytest.approx([0.0105, 0.021, 0.02 / 1.05, 0.01 / 1.05])
+
+    def test_the_ratio_is_drawn_thick_exactly_where_it_is_inside(self) -> None:
+        plot = self.plot()
+        result = match_result()
+        curves = result["curves"]
+        assert curves is not None
+        [thick] = [t for t in plot.figure["data"] if t.get("name") == "within ±5 %"]
+        expected = [
+            is_inside(s, t, 0.05) for s, t in zip(curves["source"], curves["target"], strict=True)
+        ]
+
+        assert [value is not None for value in thick["y"]] == expected
+        assert 0 < sum(expected) < len(expected)
+
+    def test_the_window_of_the_verdict_is_shaded(self) -> None:
+        [shape] = self.plot().figure["layout"]["shapes"]
+
+        assert (shape["x0"], shape["x1"]) == (300, 5700)
+
+    def test_before_the_target_has_run_only_the_source_is_drawn(self) -> None:
+        plot = self.plot(target=[], target_low=[], target_high=[])
+
+        names = [trace["name"] for trace in plot.figure["data"]]
+        assert names == ["sgd ± 5 %", "source: sgd", "closed form with lag"]
+        assert table(plot.csv())[0]["target"] == ""
+
+    @pytest.mark.parametrize(
+        ("source", "target", "inside"),
+        [(1.049, 1.0, True), (1.0, 1.049, True), (1.06, 1.0, False), (0.0, 1.0, False)],
+    )
+    def test_inside_is_a_ratio_both_ways(self, source: float, target: float, inside: bool) -> None:
+        assert is_inside(source, target, 0.05) is inside
+
+    def test_each_layer_shows_its_rate_class_and_the_rate_of_the_match(self) -> None:
+        plot = implied_rates(match_result()["layers"], rate_name="alpha_v", rate=0.0492)
+
+        assert {trace["name"] for trace in plot.figure["data"]} == {
+            "invariant",
+            "jointly invariant",
+            "neither",
+            "eps limited",
+        }
+        assert plot.figure["layout"]["xaxis"]["categoryarray"][-1] == "conv10"
+        assert plot.figure["layout"]["shapes"][0]["y0"] == 0.0492
+
+
+class TestAxes:
+    @pytest.mark.parametrize(
+        ("values", "label"),
+        [
+            ([0.01, 0.3], "0.05"),
+            ([1e-6, 1e-3], "3·10<sup>-6</sup>"),
+            ([1e-9, 1e3], "10<sup>-8</sup>"),
+        ],
+    )
+    def test_log_labels_are_numbers_a_reader_knows(self, values: list[float], label: str) -> None:
+        axis = log_axis(values)
+
+        assert label in axis["ticktext"]
+        assert len(axis["tickvals"]) == len(axis["ticktext"]) <= 20
+
+    def test_a_log_axis_without_positive_values_is_still_one(self) -> None:
+        assert log_axis([0.0]) == {"type": "log"}
+
+    @pytest.mark.parametrize("values", [[], [0.0, 5.0], [1.0, 9.0], [-1.0, 100.0]])
+    def test_values_within_a_decade_or_not_positive_stay_linear(self, values: list[float]) -> None:
+        assert wide_axis(values) == {}
+
+    def test_every_metric_that_is_drawn_has_words_of_its_own(self) -> None:
+        drawn = [name for _, names in METRIC_PLOTS.values() for name in names]
+
+        for key in [*drawn, *LAYER_QUANTITIES]:
+            assert quantity(key).axis != key.replace("_", " ") or not quantity(key).unit, key
+            assert quantity(key).name, key
+
+    def test_no_figure_holds_a_number_that_json_has_no_word_for(self) -> None:
+        result = match_result()
+        plot = implied_rates(result["layers"], rate_name="alpha_v", rate=None)
+
+        assert all(math.isfinite(v) for trace in plot.figure["data"] for v in trace["y"])
