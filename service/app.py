@@ -9,7 +9,7 @@ from dashboards.pages import pages_router
 from service.auth import Guard
 from service.errors import add_error_handlers
 from service.log_tail import trial_log
-from service.monitoring import RequestCounts, Totals
+from service.monitoring import API, RequestCounts, Totals
 from service.routes.catalogue import router as catalogue_router
 from service.routes.docs import router as docs_router
 from service.routes.events import router as events_router
@@ -22,8 +22,6 @@ from service.routes.trials import router as trials_router
 from service.settings import Settings, require_token_off_loopback
 from service.version import VERSION
 from sweeps.store import Store
-
-API = "/api/v1"
 
 
 def create_app(store: Store, settings: Settings) -> FastAPI:

@@ -35,7 +35,9 @@ def predict(
     warmup_steps: Annotated[int, typer.Option(min=0, help="Steps of linear warm-up.")] = 0,
     level: Annotated[str | None, typer.Option(help="step or long_range.")] = None,
     gain: Annotated[float, typer.Option(help="A of ND-Adam's gradients.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole answer as JSON.")
+    ] = False,
 ) -> None:
     """Answer in closed form, without a service and without training."""
     from rich.console import Console

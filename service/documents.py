@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from fastapi import Request, Response
@@ -133,7 +133,7 @@ def _check_yaml_events(text: str) -> None:
 class _SpecLoader(_PARSER):  # type: ignore[misc]
     """YAML 1.2's core scalars: ``1e-3`` is a number, ``on`` and ``2026-01-01`` are text."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -141,7 +141,7 @@ class _SpecLoader(_PARSER):  # type: ignore[misc]
             if not isinstance(key, str):
                 raise RefusedDocument(f"keys must be text, got {str(key)[:80]!r}")
         values = [self.construct_object(value, deep=deep) for _, value in node.value]
-        return dict(_unique_keys(list(zip(keys, values, strict=True))))
+        return {**_unique_keys(list(zip(keys, values, strict=True)))}
 
 
 for _tag, _pattern, _first in (

@@ -62,9 +62,13 @@ EVERYWHERE = (401, 403, 422, 500, 503)
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """``responses=`` of a route: these statuses and the ones that every route has."""
+    """``responses=`` of a route: these statuses and the ones that every route has.
+
+    ``model=`` would document errors under the media type of the answer, which may be text.
+    """
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorOut"}}}
     return {
-        status: {"model": ErrorOut, "description": _MEANING[status]}
+        status: {"description": _MEANING[status], "content": content}
         for status in sorted({*statuses, *EVERYWHERE})
     }
 

@@ -41,7 +41,9 @@ def sentence_for(error: Exception) -> str | None:
     from worker.config import FieldError
     from worker.errors import WorkerError
 
-    if isinstance(error, ServiceError | ApiError | SettingsError | SweepsError | FieldError | WorkerError):
+    if isinstance(
+        error, ServiceError | ApiError | SettingsError | SweepsError | FieldError | WorkerError
+    ):
         return str(error)
     if isinstance(error, ValidationError):
         if error.title == "Settings":

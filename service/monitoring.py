@@ -13,6 +13,10 @@ from sweeps.store import Store
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+#: Where the API is mounted.
+API = "/api/v1"
+
+
 class RequestCounts:
     """ASGI middleware that counts answers and the seconds they took, by route."""
 
@@ -37,6 +41,8 @@ class RequestCounts:
         finally:
             # The route's template, never the path: ids would make one line each.
             route = getattr(scope.get("route"), "path", "")
+            if route and scope["path"].startswith(f"{API}/"):
+                route = API + route  # an included router's routes do not know their prefix
             self.totals.add(scope["method"], route, status, time.perf_counter() - start)
 
 

@@ -63,10 +63,19 @@ class PredictionSpec(BaseModel):
         return "alpha_v" if self.target.optimizer == "ndadam" else "lr"
 
     def source_setting(self) -> OptimizerSetting:
-        return setting_of(_config("source", self.source))
+        return _setting("source", self.source)
 
     def target_setting(self) -> OptimizerSetting:
-        return setting_of(_config("target", self.target), open_rate=True)
+        return _setting("target", self.target, open_rate=True)
+
+
+def _setting(side: str, arm: Arm, *, open_rate: bool = False) -> OptimizerSetting:
+    try:
+        return setting_of(_config(side, arm), open_rate=open_rate)
+    except FieldError:
+        raise
+    except ValueError as error:  # theory's own rules begin with the field's name
+        raise FieldError(f"{side}.{str(error).split()[0]}", str(error)) from error
 
 
 def _config(side: str, arm: Arm) -> TrainConfig:

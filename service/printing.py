@@ -12,7 +12,7 @@ from service.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
 def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
     table = Table("id", "kind", "name", "state", "trials", "best (selected)", "created", box=None)
     for sweep in page.items:
-        done = sum(sweep.trials.values()) - sweep.trials["waiting"] - sweep.trials["running"]
+        done = sum(count for state, count in sweep.trials.items() if state.is_finished())
         table.add_row(
             sweep.id,
             sweep.kind,
@@ -50,7 +50,7 @@ def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
     console.print(f"[bold]{sweep.name}[/] {sweep.state}{reason}")
     if sweep.kind == "match" and sweep.result:
         print_match(console, sweep.result)
-    elif sweep.kind == "sweep" and sum(sweep.trials.values()):
+    elif sweep.kind == "sweep" and any(sweep.trials.values()):
         print_results(console, service.analysis(sweep.id))
 
 
@@ -96,3 +96,63 @@ def _range(interval: dict[str, Any] | None) -> str:
     if interval["low"] is None:
         return f"{interval['value']:.4f}"
     return f"{interval['value']:.4f} [{interval['low']:.4f}, {interval['high']:.4f}]"
+
+
+def print_results(console: Console, analysis: dict[str, Any]) -> None:
+    """A row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
+    metric = analysis["metric"]
+    table = Table(
+        "arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %", "seeds", "points", box=None
+    )
+    table.add_column("chosen params", overflow="fold")
+    for arm in analysis["arms"]:
+        selected = " selected" if arm["selected"] else ""
+        table.add_row(
+            _words(arm["arm"]) or "all",
+            f"{_estimate(arm['objective'], metric)}[dim]{selected}[/]",
+            _estimate(arm["test_error"], "test_error"),
+            str(arm["objective"]["n"] if arm["objective"] else 0),
+            _points(arm),
+            _words({k: v for k, v in arm["params"].items() if k not in arm["arm"]}) or "–",
+        )
+    console.print(table)
+    for row in analysis["comparisons"]:
+        console.print(
+            f"  {_words(row['a'])} is {row['verdict']} than {_words(row['b'])} in {row['metric']}"
+            if row["verdict"] != "not shown"
+            else f"  {_words(row['a'])} against {_words(row['b'])}: no difference shown"
+        )
+    for note in analysis["notes"]:
+        console.print(f"[dim]{note}[/]")
+
+
+def _title(metric: str) -> str:
+    return metric.replace("_", " ") + (" %" if metric.endswith("_error") else "")
+
+
+def _estimate(value: dict[str, Any] | None, metric: str) -> str:
+    if value is None:
+        return "–"
+    scale, digits = (100.0, "{:.2f}") if metric.endswith("_error") else (1.0, "{:.4g}")
+    half = (
+        ""
+        if value["high"] is None
+        else f" ± {digits.format(scale * (value['high'] - value['mean']))}"
+    )
+    return digits.format(scale * value["mean"]) + half
+
+
+def _points(arm: dict[str, Any]) -> str:
+    diverged = arm["points_diverged"]
+    return f"{arm['points']} ({diverged} diverged)" if diverged else str(arm["points"])
+
+
+def _words(params: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {_plain(value)}"
+        for name, value in params.items()
+    )
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -24,8 +24,8 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _end_with_parent(parent: int) -> None:
-    """Runs in a child before its program: SIGTERM it as soon as its parent is gone."""
+def end_with_parent(parent: int) -> None:
+    """For a child before its program runs: SIGTERM it as soon as its parent is gone."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:  # it died before the request above
         os._exit(1)
@@ -115,7 +115,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 pass_fds=self.pass_fds,
                 start_new_session=True,  # Ctrl-C reaches the supervisor alone
-                preexec_fn=lambda: _end_with_parent(parent),
+                preexec_fn=lambda: end_with_parent(parent),
             )
         self._started = time.monotonic()
 

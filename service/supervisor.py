@@ -33,7 +33,6 @@ from service.settings import (
     DEFAULT_MLFLOW_PORT,
     DEFAULT_PORT,
     Settings,
-    SettingsError,
     require_token_off_loopback,
 )
 

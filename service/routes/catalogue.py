@@ -6,11 +6,17 @@ from service.errors import answers
 from service.inputs import SettingsDep
 from service.outputs import DatasetOut, ListOut, OptimizerOut, PresetOut
 from service.submission import data_home
-from sweeps.presets import preset_names, preset_text, read_preset
+from sweeps.presets import preset_names, read_preset
 from worker.config import OPTIMIZER_FIELDS, PUBLISHED
 from worker.datasets import list_datasets
 
 router = APIRouter(tags=["catalogue"])
+
+
+@router.get("/presets", responses=answers())
+def presets() -> ListOut[PresetOut]:
+    """Specs that ship with the product: the quickstart, and the paper's tables and figures."""
+    return ListOut(items=[PresetOut.model_validate(read_preset(n)) for n in preset_names()])
 
 
 @router.get("/datasets", responses=answers())

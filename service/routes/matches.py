@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from service.documents import DocumentRoute, json_or_yaml
 from service.errors import answers
 from service.inputs import IdempotencyKey, MatchQuery, SettingsDep, StoreDep, SweepId
-from service.outputs import PageOut, PredictionOut, SweepOut
+from service.outputs import PageOut, SweepOut
 from service.submission import get_match, page_out, refuse_what_cannot_run, sweep_out
 from sweeps.match_spec import MatchSpec
 

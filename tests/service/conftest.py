@@ -1,12 +1,15 @@
 """Fixtures of the service's tests: a store, the application over it, and a sweep with results."""
 
 import shutil
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
@@ -89,6 +92,21 @@ def app(store: Store, settings: Settings) -> FastAPI:
 def client(app: FastAPI) -> Iterator[TestClient]:
     with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture
+def live(app: FastAPI) -> Iterator[str]:
+    """Address of the application behind a real server in a thread."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(128)
+        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture
@@ -178,7 +196,7 @@ def trained(store: Store, spec: dict[str, Any]) -> Sweep:
 
 
 def _new_trial(point: int, seed: int) -> NewTrial:
-    params = {"alpha_v": 0.05 + 0.01 * point}
+    params = {"alpha_v": (0.05, 0.06)[point]}
     config = {"dataset": "made-up", "seed": seed, **params}
     return NewTrial(point, seed, params, config, config_key(config))
 
