@@ -108,5 +108,10 @@ def _read(path: Path) -> dict[str, Any]:
     header, payload = data[:40], data[40:]
     if bytes(header[:8]) != _MAGIC or bytes(header[8:]) != hashlib.sha256(payload).digest():
         raise CheckpointError("its checksum is wrong, so it is truncated or damaged")
-    state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(
+            io.BytesIO(payload), map_location="cpu", weights_only=True
+        )
+    except Exception as error:  # a whole file that this program did not write
+        raise CheckpointError(f"it holds more than tensors and numbers ({type(error)})") from error
     return state

@@ -59,7 +59,7 @@ def _read(path: Path) -> tuple[Arrays, tuple[str, ...]]:
 def _read_npz(path: Path) -> Arrays:
     try:
         # Without allow_pickle an array of objects is refused, so that no file can run code.
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             missing = [name for name in _ARRAY_NAMES if name not in file]
             if missing:
                 raise DatasetRefused(

@@ -75,10 +75,11 @@ def _loop(
             if report.status != "running":
                 return
             began = perf_counter()
-        if stop() or (folder is not None and monotonic() - saved_at > checkpoint_seconds):
+        stopping = stop()
+        if stopping or (folder is not None and monotonic() - saved_at >= checkpoint_seconds):
             run.tally.seconds += perf_counter() - began
             run.save(folder)
-            if stop():
+            if stopping:
                 return
             saved_at, began = monotonic(), perf_counter()
         run.take_step()

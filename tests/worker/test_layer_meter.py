@@ -1,0 +1,106 @@
+import math
+
+import pytest
+import torch
+
+from worker import TrainConfig
+from worker.layer_meter import DecayMomentum, step_quantities
+
+
+def test_a_quarter_turn_is_measured_as_one():
+    before = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    after = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+
+    effective_lr, angle, norm = step_quantities(before, after, 0).tolist()
+
+    assert effective_lr == pytest.approx(math.sqrt(2))
+    assert angle == pytest.approx(math.pi / 2)
+    assert norm == pytest.approx(math.sqrt((1 + 4) / 2))
+
+
+def test_stretching_is_a_step_but_no_turn():
+    before = torch.tensor([[3.0, 4.0]])
+
+    effective_lr, angle, norm = step_quantities(before, 1.5 * before, 0).tolist()
+
+    assert (effective_lr, angle, norm) == (pytest.approx(0.5), 0.0, pytest.approx(5.0))
+
+
+def test_tiny_angles_keep_their_digits():
+    angle = 1e-6
+    before = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    after = torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64)
+
+    assert step_quantities(before, after, 0)[1].item() == pytest.approx(angle, rel=1e-9)
+
+
+def test_layers_are_root_mean_squares_and_zero_vectors_are_left_out():
+    before = torch.tensor([[1.0, 0], [1, 0], [0, 0]])
+    after = torch.tensor([[1.3, 0], [0.6, 0], [1, 0]])
+
+    effective_lr, angle, norm = step_quantities(before, after, 0).tolist()
+
+    assert effective_lr == pytest.approx(math.sqrt((0.3**2 + 0.4**2) / 2))
+    assert angle == 0
+    assert norm == pytest.approx(math.sqrt(2 / 3))
+
+
+def test_vectors_may_lie_along_another_dimension():
+    before = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    after = torch.tensor([[1.1, 0.0], [0.0, 2.0]])
+
+    assert step_quantities(before, after, 1)[0].item() == pytest.approx(0.1 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("first_step", [0, 40])
+def test_the_part_of_weight_decay_in_an_sgd_step_is_split_off_exactly(nesterov, first_step):
+    """Two runs share their gradients; the momentum that decay built is their difference."""
+    config = TrainConfig(
+        optimizer="sgd", weight_decay=0.01, momentum=0.5, nesterov=nesterov
+    ).resolved()
+    gradients = torch.randn(60, 3, 4, generator=torch.Generator().manual_seed(0))
+    w = torch.nn.Parameter(torch.randn(3, 4, generator=torch.Generator().manual_seed(1)))
+    sgd = torch.optim.SGD([w], lr=0.1, momentum=0.5, nesterov=nesterov, weight_decay=0.01)
+    meter = DecayMomentum(config, [w], sgd)
+    loss_momentum = torch.zeros(3, 4)
+    for step in range(60):
+        before = w.detach().clone()
+        if step >= first_step:
+            meter.update(step)
+        w.grad = gradients[step].clone()
+        sgd.step()
+        loss_momentum = 0.5 * loss_momentum + gradients[step]
+    of_loss = gradients[-1] + 0.5 * loss_momentum if nesterov else loss_momentum
+    loss_part = -0.1 * of_loss
+    decay_part = (w.detach() - before) - loss_part
+
+    expected = (loss_part * decay_part).sum(1) / decay_part.square().sum(1)
+
+    assert meter.ratio(0, before, w.detach()).item() == pytest.approx(
+        expected.mean().item(), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "window"),
+    [
+        ({"optimizer": "sgd"}, 88),
+        ({"optimizer": "sgd", "momentum": 0.0}, 1),
+        ({"optimizer": "sgd", "weight_decay": 0.0}, 0),
+        ({"optimizer": "sgd", "decay_on": "scalars"}, 0),
+        ({"optimizer": "adam"}, 0),
+        ({"optimizer": "ndadam"}, 0),
+    ],
+)
+def test_it_is_kept_only_where_there_is_such_a_part(fields, window):
+    config = TrainConfig(**fields).resolved()
+    parameter = torch.nn.Parameter(torch.ones(1, 2))
+
+    meter = DecayMomentum(config, [parameter], torch.optim.SGD([parameter], lr=1))
+
+    meter.update(0)
+    ratio = meter.ratio(0, parameter.detach(), 0.5 * parameter.detach())
+
+    assert meter.window == window
+    assert len(ratio) == (window > 0)

@@ -1,0 +1,59 @@
+import pytest
+
+from worker import TrainConfig
+from worker.config import FieldError
+from worker.datasets import DatasetInfo
+from worker.length import check_fits, run_length
+
+
+def config(**fields):
+    return TrainConfig(dataset="set", depth=10, widen_factor=1.0, **fields).resolved()
+
+
+def info(num_train=50_000, shape=(32, 32, 3)):
+    return DatasetInfo(
+        "set", num_train, 10, shape, ("a", "b"), (1, 1), (1, 1), (1.0,), (1.0,), "", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "per_epoch", "steps"),
+    [
+        ({"recipe": "paper-tf"}, 390, 80_000),
+        ({"recipe": "paper-wrn"}, 391, 78_200),
+        ({"recipe": "paper-wrn", "last_batch": "drop"}, 390, 78_000),
+        ({"epochs": 3}, 390, 1170),
+        ({"steps": 5}, 390, 5),
+        ({"validation_fraction": 0.1, "epochs": 1}, 351, 351),
+    ],
+)
+def test_a_run_is_as_long_as_the_recipe_says(fields, per_epoch, steps):
+    length = check_fits(config(**{"validation_fraction": 0.0} | fields), info())
+
+    assert (length.steps_per_epoch, length.num_steps) == (per_epoch, steps)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "sentence"),
+    [
+        ({"batch_size": 91}, "batch_size", "at most the 90 training images .* got 91"),
+        ({"batch_size": 89, "last_batch": "keep", "gamma_c": 2.5}, "batch_size", "batch of one"),
+        ({"batch_size": 1, "gamma_c": 2.5}, "batch_size", "batch of one image"),
+        ({"widen_factor": 0.5}, "widen_factor", "at least 1 with shortcut 'pool_pad'"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused(fields, field, sentence):
+    base = {"dataset": "set", "depth": 10, "widen_factor": 1.0}
+    with pytest.raises(FieldError, match=sentence) as caught:
+        check_fits(TrainConfig(**base | fields), info(num_train=100))
+
+    assert caught.value.field == field
+
+
+def test_images_too_small_for_the_network_are_refused():
+    with pytest.raises(FieldError, match="at least 4 x 4 pixels.* got 3 x 32"):
+        check_fits(config(), info(shape=(3, 32, 1)))
+
+
+def test_a_batch_as_large_as_the_set_is_allowed():
+    assert run_length(config(batch_size=90, epochs=2), 90).num_steps == 2

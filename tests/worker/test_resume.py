@@ -1,0 +1,171 @@
+"""Stop and go on at any step: bit for bit the run that never stopped."""
+
+import itertools
+import logging
+import os
+import errno
+
+import pytest
+import torch
+
+from worker import Measurement, TrainConfig, checkpoint, train
+from worker.errors import CheckpointError
+from worker.stop_file import StopFile, request_stop, withdraw_stop
+
+
+WINDOW = Measurement(start=2, per_layer=True, shadow_betas=(0.9, 0.99))
+
+
+def variant(config, **fields):
+    base = config.model_dump(exclude_unset=True)
+    if fields.get("optimizer", "ndadam") != "ndadam":
+        base.pop("alpha_s")
+    return TrainConfig.model_validate(base | {"batch_size": 16, "steps": 15} | fields)
+
+
+VARIANTS = {
+    "ndadam": {"gamma_c": 2.5, "test_evaluation": "curve"},
+    "sgd, edge, kept batch": {"optimizer": "sgd", "recipe": "paper-wrn", "last_batch": "keep"},
+    "adam, own reports": {"optimizer": "adam", "report_every": 6, "lambda_c": 0.01},
+    "adamw, bf16": {"optimizer": "adamw", "precision": "bf16"},
+}
+
+
+def stop_after(calls):
+    """Say stop at the given question: before a step, or between batches of an evaluation."""
+    counter = itertools.count()
+    return lambda: next(counter) >= calls
+
+
+def strip(report):
+    metrics = {n: v for n, v in report.metrics.items() if n != "images_per_second"}
+    return report.model_copy(update={"metrics": metrics, "provenance": {}})
+
+
+def run(config, home, folder, stop=None):
+    reports = train(
+        config,
+        data_home=home,
+        checkpoint_dir=folder,
+        checkpoint_seconds=0,  # one before every step
+        measurement=WINDOW,
+        stop=stop,
+    )
+    return [strip(report) for report in reports]
+
+
+def final_state(folder, config):
+    (path, *_) = sorted(folder.glob("*.ckpt"), reverse=True)
+    state = checkpoint._read(path)
+    state["tally"].pop("seconds")
+    return state
+
+
+def assert_bitwise(a, b, path="state"):
+    if isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), path
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), path
+        for key in a:
+            if key != "images_per_second":
+                assert_bitwise(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), path
+        for index, pair in enumerate(zip(a, b, strict=True)):
+            assert_bitwise(*pair, f"{path}[{index}]")
+    else:
+        assert a == b, path
+
+
+@pytest.mark.parametrize("calls", [1, 3, 5, 6, 7, 11, 18])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_stopping_and_going_on_equals_never_having_stopped(
+    name, calls, data_home, tiny_config, tmp_path
+):
+    config = variant(tiny_config, **VARIANTS[name])
+    whole = run(config, data_home, tmp_path / "whole")
+
+    before = run(config, data_home, tmp_path / "parts", stop_after(calls))
+    after = run(config, data_home, tmp_path / "parts")
+
+    assert (before + after)[-1].status == "complete"
+    assert before + after == whole
+    states = [final_state(tmp_path / part, config) for part in ("whole", "parts")]
+    assert_bitwise(*states)
+
+
+def test_stopping_at_every_single_step_changes_nothing(data_home, tiny_config, tmp_path):
+    config = variant(tiny_config)
+    whole = run(config, data_home, tmp_path / "whole")
+
+    parts = []
+    # Each attempt may ask twice: once before its step, once before the next.
+    while not parts or parts[-1].status == "running":
+        parts += run(config, data_home, tmp_path / "parts", stop_after(4))
+
+    assert parts == whole
+    assert_bitwise(*(final_state(tmp_path / part, config) for part in ("whole", "parts")))
+
+
+def test_a_run_killed_between_checkpoints_goes_on_from_the_last(data_home, tiny_config, tmp_path):
+    """The generator is dropped, as by a kill; reports since the checkpoint come again, equal."""
+    config = variant(tiny_config, report_every=3)
+    whole = run(config, data_home, tmp_path / "whole")
+    reports = train(config, data_home=data_home, checkpoint_dir=tmp_path / "parts",
+                    checkpoint_seconds=0, measurement=WINDOW)
+    seen = [strip(next(reports)) for _ in range(2)]
+    reports.close()
+
+    after = run(config, data_home, tmp_path / "parts")
+
+    assert seen == whole[:2]
+    assert after == whole[-len(after) :]
+    assert after[0].step <= 6
+
+
+def test_a_truncated_newest_checkpoint_costs_one_step_and_no_bit(
+    data_home, tiny_config, tmp_path, caplog
+):
+    config = variant(tiny_config)
+    whole = run(config, data_home, tmp_path / "whole")
+    run(config, data_home, tmp_path / "parts", stop_after(9))
+    newest = max((tmp_path / "parts").glob("*.ckpt"))
+    newest.write_bytes(newest.read_bytes()[:-10])
+
+    with caplog.at_level(logging.WARNING, "worker"):
+        after = run(config, data_home, tmp_path / "parts")
+
+    assert "passed over" in caplog.text
+    assert after == whole[-len(after) :]
+
+
+def test_a_full_disk_never_stops_training(data_home, tiny_config, tmp_path, monkeypatch, caplog):
+    config = variant(tiny_config)
+    whole = run(config, data_home, tmp_path / "whole")
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with caplog.at_level(logging.WARNING, "worker"):
+        reports = run(config, data_home, tmp_path / "full")
+
+    assert reports == whole
+    assert "training goes on" in caplog.text
+    assert list((tmp_path / "full").iterdir()) == []
+
+
+def test_a_checkpoint_of_another_run_is_refused(data_home, tiny_config, tmp_path):
+    run(variant(tiny_config), data_home, tmp_path, stop_after(3))
+
+    with pytest.raises(CheckpointError, match="belongs to another config"):
+        run(variant(tiny_config, seed=1), data_home, tmp_path)
+
+
+def test_a_stop_file_ends_a_run_with_a_checkpoint(data_home, tiny_config, tmp_path):
+    request_stop(tmp_path)
+    assert run(variant(tiny_config), data_home, tmp_path, StopFile(tmp_path)) == []
+    assert len(list(tmp_path.glob("*.ckpt"))) == 1
+
+    withdraw_stop(tmp_path)
+    assert run(variant(tiny_config), data_home, tmp_path, StopFile(tmp_path))[-1].status == "complete"
