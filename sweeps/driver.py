@@ -274,13 +274,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     leaving = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: leaving.set())
+    _leave_on_signals(leaving)
     try:
         cluster.connect(options.home)
     except (cluster.ClusterError, ConnectionError) as error:
         log.error("%s", error)
         return NO_CLUSTER
+    # Once more: connecting puts Ray's own handlers in their place, which end the process.
+    _leave_on_signals(leaving)
     if options.sweep:
         claim: Claim | None = Claim(options.sweep, options.token, options.owner)
     else:
@@ -288,12 +289,25 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if claim is None else _drive(options, claim, leaving)
 
 
+def _leave_on_signals(leaving: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
+
+
 def _wait_for_claim(leaving: threading.Event) -> Claim | None:
-    """Read the claim from standard input; None if it is closed or this process must leave."""
+    """Read the claim from standard input; None if it is closed or this process must leave.
+
+    Prints the shape of the cluster, a line of JSON, now and whenever it changes.
+    """
     from sweeps import search, tuning  # noqa: F401 - loaded ahead of need
 
+    printed = ""
     while not leaving.is_set():
-        if select.select([sys.stdin], [], [], 0.5)[0]:
+        shape = json.dumps(cluster.shape().to_json())
+        if shape != printed:
+            print(shape, flush=True)
+            printed = shape
+        if select.select([sys.stdin], [], [], 1.0)[0]:
             line = sys.stdin.readline()
             if not line.strip():
                 return None

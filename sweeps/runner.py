@@ -1,0 +1,242 @@
+"""Finds sweeps that want to be driven, and drives each in a process: ``python -m sweeps.runner``.
+
+The runner claims a sweep, gives it to a driver and renews its lease while the driver lives. If the
+driver dies the sweep is queued again at once; if the runner itself dies, its drivers go on, and
+when a lease has run out another runner takes over. It loads neither Ray nor torch.
+"""
+
+import argparse
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from sweeps.capacity import ClusterShape
+from sweeps.driver_process import DriverProcess, DriverSettings, describe, stop_all
+from sweeps.errors import LeaseLost, StoreUnavailable
+from sweeps.records import Claim, SweepState
+from sweeps.store import Store
+
+log = logging.getLogger(__name__)
+
+# Seconds.
+LEASE = 15.0
+_RENEW = 5.0
+_POLL = 0.3
+_REPORT = 10.0
+#: After giving a driver its sweep: the next one's start must not compete with the first trial's.
+_SPARE = 15.0
+#: Between attempts to start a driver when the last one found no cluster.
+_NO_CLUSTER_PAUSE = 3.0
+#: A driver that is told to end promises 10.
+_STOP = 10.0
+
+#: Exit codes of a driver, see sweeps.driver, which would load Ray.
+NO_CLUSTER, TAKEN = 75, 76
+#: Crashes of drivers of one sweep in a row before it counts as failed.
+MAX_CRASHES = 3
+
+
+class Runner:
+    """Drives at most ``max_drivers`` sweeps at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: DriverSettings,
+        *,
+        max_drivers: int = 2,
+        lease_seconds: float = LEASE,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._max_drivers = max_drivers
+        self._lease = lease_seconds
+        self.owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._drivers: list[DriverProcess] = []
+        self._spare: DriverProcess | None = None
+        self._next_spare = 0.0
+        self._next_report = 0.0
+        self._crashes: dict[str, int] = {}
+        self._shape: ClusterShape | None = None
+        self._cluster_error: str | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until ``stop`` is set; then stop the drivers, and leave their sweeps queued."""
+        try:
+            while not stop.wait(_POLL):
+                try:
+                    self._turn()
+                except StoreUnavailable as error:
+                    log.warning("%s; trying again", error)
+                    stop.wait(1.0)
+        finally:
+            stop_all([*self._drivers, *([self._spare] if self._spare else [])], _STOP)
+
+    def _turn(self) -> None:
+        self._keep_spare()
+        for driver in list(self._drivers):
+            self._look_after(driver)
+        if self._spare is not None and len(self._drivers) < self._max_drivers:
+            claim = self._store.claim(self.owner, self._lease)
+            if claim is not None:
+                self._assign(self._spare, claim)
+        self._report()
+
+    def _assign(self, spare: DriverProcess, claim: Claim) -> None:
+        log.info("sweep %s: driver %d", claim.sweep_id, spare.pid)
+        spare.give(claim)
+        spare.renewed_at = time.monotonic()
+        self._drivers.append(spare)
+        self._spare = None
+        self._next_spare = time.monotonic() + _SPARE
+
+    def _keep_spare(self) -> None:
+        """Have a driver ready that has loaded what it needs and is connected to the cluster."""
+        spare = self._spare
+        if spare is not None:
+            self._shape = spare.shape or self._shape
+            if spare.shape is not None:
+                self._cluster_error = None
+            if spare.exit_code is None:
+                return
+            self._cluster_error = (
+                "the cluster does not answer"
+                if spare.exit_code == NO_CLUSTER
+                else f"a driver ended with code {spare.exit_code}; see logs/drivers.log"
+            )
+            log.warning("%s", self._cluster_error)
+            spare.close()
+            self._spare = None
+            self._next_spare = time.monotonic() + _NO_CLUSTER_PAUSE
+        is_wanted = len(self._drivers) < self._max_drivers
+        if is_wanted and (not self._drivers or time.monotonic() >= self._next_spare):
+            if time.monotonic() >= self._next_spare or self._cluster_error is None:
+                self._spare = DriverProcess(self._settings)
+
+    def _look_after(self, driver: DriverProcess) -> None:
+        claim = driver.claim
+        assert claim is not None
+        code = driver.exit_code
+        if code is not None:
+            driver.close()
+            self._drivers.remove(driver)
+            self._after(claim, code)
+        elif time.monotonic() - driver.renewed_at >= min(_RENEW, self._lease / 3):
+            try:
+                self._store.renew(claim, self._lease)
+                driver.renewed_at = time.monotonic()
+            except LeaseLost:
+                # Ended, or taken over: the driver has noticed too, or will within a second.
+                if time.monotonic() - driver.renewed_at > 2 * self._lease:
+                    driver.kill()
+
+    def _after(self, claim: Claim, code: int) -> None:
+        """A driver has ended: see to it that its sweep goes on, unless it has ended too."""
+        log.info("sweep %s: its driver ended with code %d", claim.sweep_id, code)
+        if code in (0, TAKEN):
+            self._crashes.pop(claim.sweep_id, None)
+            return
+        crashes = self._crashes.get(claim.sweep_id, 0) + _is_fault(code)
+        self._crashes[claim.sweep_id] = crashes
+        state, reason = SweepState.QUEUED, "its driver ended; another takes over"
+        if crashes >= MAX_CRASHES:
+            state = SweepState.FAILED
+            reason = f"its driver ended {crashes} times with code {code}; see logs/drivers.log"
+            self._crashes.pop(claim.sweep_id)
+        try:
+            self._store.release(claim, state, reason)
+        except LeaseLost:
+            log.info("sweep %s had ended", claim.sweep_id)
+
+    def _report(self) -> None:
+        if time.monotonic() < self._next_report:
+            return
+        shape = None if self._shape is None else self._shape.to_json()
+        self._store.report_runner(
+            self.owner,
+            {
+                "cluster": shape,
+                "error": self._cluster_error,
+                "drivers": describe(self._drivers),
+                "max_drivers": self._max_drivers,
+            },
+        )
+        # Soon again while something is missing: the API refuses by what it reads here.
+        self._next_report = time.monotonic() + (1.0 if shape is None else _REPORT)
+
+
+def _is_fault(code: int) -> bool:
+    """Whether a driver ended by a fault of its own. Killed from outside, it is not to blame."""
+    return code not in (0, NO_CLUSTER, TAKEN, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+
+
+def run(
+    store_url: str,
+    home: Path,
+    *,
+    data_home: str | None = None,
+    mlflow_url: str | None = None,
+    page_url: str = "",
+    max_drivers: int = 2,
+    trainable: str | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Run a runner, and the mirror into MLflow beside it, until ``stop`` is set.
+
+    ``page_url`` is where the service's pages are, for links from MLflow.
+    """
+    stop = stop or threading.Event()
+    store = Store(store_url)
+    runner = Runner(
+        store, DriverSettings(store_url, home, data_home, trainable), max_drivers=max_drivers
+    )
+    mirror: threading.Thread | None = None
+    if mlflow_url:
+        # MLflow costs seconds to import; a runner without it need not.
+        from sweeps.mirror import Mirror
+
+        work = Mirror(store, mlflow_url, page_url=page_url).run
+        mirror = threading.Thread(target=work, args=(stop,), name="mirror", daemon=True)
+        mirror.start()
+    runner.run(stop)
+    if mirror is not None:
+        mirror.join(5.0)
+    store.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Drive the sweeps of a store until SIGTERM."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--store", required=True, help="URL of the store")
+    parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
+    parser.add_argument("--data", help="folder of prepared data sets")
+    parser.add_argument("--mlflow", help="URL of an MLflow server to mirror into")
+    parser.add_argument("--page", default="", help="URL of the service's pages")
+    parser.add_argument("--drivers", type=int, default=2, help="sweeps at a time")
+    parser.add_argument("--trainable", help="module:function to run instead of training")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run(
+        options.store,
+        options.home,
+        data_home=options.data,
+        mlflow_url=options.mlflow,
+        page_url=options.page,
+        max_drivers=options.drivers,
+        trainable=options.trainable,
+        stop=stop,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
