@@ -18,7 +18,7 @@ def param_groups(
 
     Every parameter is in exactly one group; tied weights count once. A group is named "vectors" or
     "scalars". Vectors that lie along another dimension than 0 (transposed convolutions) get a
-    group of their own, as do no vectors or no scalars at all: empty groups are left out.
+    group of their own; empty groups are left out.
 
     Args:
         model: Any module; ``describe_groups`` shows what is decided about it.
@@ -28,7 +28,8 @@ def param_groups(
     """
     by_dim: dict[int | None, list[nn.Parameter]] = {}
     for assignment in assign_parameters(model):
-        by_dim.setdefault(assignment.vector_dim, []).append(assignment.parameter)
+        if assignment.tied_to is None:
+            by_dim.setdefault(assignment.vector_dim, []).append(assignment.parameter)
     groups: list[dict[str, Any]] = [
         {
             "params": by_dim[dim],

@@ -162,7 +162,11 @@ def _judge_jointly_(
     units: Tensor,
     num_units: int,
 ) -> None:
-    """Give members of a residual channel the verdict on their sum, unless each is invariant."""
+    """Give vectors that share a residual channel the verdict on their sum.
+
+    One by one some would pass by chance: where two share a channel, their radial parts are equal
+    and opposite.
+    """
 
     def per_unit(values: Tensor) -> Tensor:
         return values.new_zeros(num_units).index_add_(0, units, values)
@@ -170,6 +174,5 @@ def _judge_jointly_(
     members = per_unit(torch.ones_like(gw))
     joint = _judge(per_unit(gw), per_unit(gg), per_unit(ww), per_unit(lengths))
     joint[joint == INVARIANT] = JOINTLY_INVARIANT
-    all_invariant = per_unit((codes != INVARIANT).to(gw.dtype)) == 0
-    judged = ((members > 1) & ~all_invariant)[units]
+    judged = (members > 1)[units]
     codes[judged] = joint[units][judged]

@@ -37,6 +37,11 @@ def check_parameter(name: str, p: Tensor, vector_dim: int | None) -> None:
         raise ValueError(f"{name} is complex ({p.dtype}); NDAdam takes real parameters only")
     if not p.is_floating_point():
         raise ValueError(f"{name} must be floating point, got {p.dtype}")
+    if vector_dim is not None and p.dim() < 2:
+        raise ValueError(
+            f"weight vectors need a parameter of 2 or more dimensions, got {name} of shape "
+            f"{tuple(p.shape)}; put it into a group with vector_dim=None"
+        )
     if vector_dim is not None and not -p.dim() <= vector_dim < p.dim():
         raise ValueError(
             f"vector_dim must be a dimension of every parameter of its group, got {vector_dim} "

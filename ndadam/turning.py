@@ -90,7 +90,7 @@ def step_factors(
 ) -> Tensor:
     """What each vector's first moment is multiplied by to get its step; 0 for those that rest."""
     root = (exp_avg_sq / (1 - betas[1] ** step)).sqrt_().add_(eps)
-    factor = root.reciprocal_().mul_(-lr / (1 - betas[0] ** step))
+    factor: Tensor = root.reciprocal_().mul_(-lr / (1 - betas[0] ** step))
     return factor.masked_fill_(exp_avg_sq == 0, 0)
 
 

@@ -5,7 +5,7 @@ of a convolution. V is the number of vectors of a parameter, D their length.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -36,13 +36,17 @@ class WeightVectors:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Where one parameter belongs, and why. ``vector_dim`` is None for scalars."""
+    """Where one parameter belongs, and why. ``vector_dim`` is None for scalars.
+
+    ``tied_to`` is the first name of a parameter that is met again under another one.
+    """
 
     name: str
     parameter: nn.Parameter
     vector_dim: int | None
     layer: str | None
     reason: str
+    tied_to: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,17 +100,21 @@ _RULES = (
 def assign_parameters(model: nn.Module) -> list[Assignment]:
     """Decide for every parameter of ``model`` whether it holds weight vectors.
 
-    Each parameter appears once, under the first name it is registered by, in registration order.
-    Biases, scales of normalisation layers and everything without a rule are scalars.
+    In registration order. A parameter that several modules share is decided under its first name;
+    the others only refer to it. Biases, scales of normalisation layers and everything without a
+    rule are scalars.
     """
-    seen: dict[nn.Parameter, str] = {}
+    first: dict[nn.Parameter, Assignment] = {}
     layers: dict[str, int] = {}
     assignments = []
     for module, local, name, parameter in _own_parameters(model):
-        if parameter in seen:
-            continue
-        seen[parameter] = name
-        assignments.append(_assign(module, local, name, parameter, layers))
+        if parameter in first:
+            tied = first[parameter]
+            reason = f"{name} is the same parameter as {tied.name}"
+            assignments.append(replace(tied, name=name, reason=reason, tied_to=tied.name))
+        else:
+            first[parameter] = _assign(module, local, name, parameter, layers)
+            assignments.append(first[parameter])
     return assignments
 
 
@@ -115,7 +123,7 @@ def weight_vectors(model: nn.Module) -> list[WeightVectors]:
     return [
         WeightVectors(a.name, a.parameter, a.vector_dim, a.layer)
         for a in assign_parameters(model)
-        if a.vector_dim is not None and a.layer is not None
+        if a.vector_dim is not None and a.layer is not None and a.tied_to is None
     ]
 
 

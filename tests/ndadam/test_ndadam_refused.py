@@ -1,0 +1,96 @@
+"""Everything the optimizer refuses, with its sentence."""
+
+import pytest
+import torch
+
+from ndadam import NDAdam
+
+
+def matrix(dtype=torch.float32):
+    return torch.nn.Parameter(torch.ones(2, 3, dtype=dtype))
+
+
+REFUSED = [
+    ({"lr": -0.1}, r"lr must be >= 0, got -0\.1"),
+    ({"lr": float("nan")}, "lr must be >= 0, got nan"),
+    ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
+    ({"lr": torch.ones(2)}, "lr must be a number or a tensor of 1 element, got a tensor of shape"),
+    ({"lr": torch.tensor(-1.0)}, "lr must be >= 0"),
+    ({"eps": -1e-8}, "eps must be >= 0, got -1e-08"),
+    ({"betas": (1.0, 0.999)}, r"betas\[0\] must be in \[0, 1\), got 1\.0"),
+    ({"betas": (0.9, 1.0)}, r"betas\[1\] must be in \[0, 1\), got 1\.0"),
+    ({"betas": (-0.1, 0.9)}, r"betas\[0\] must be in \[0, 1\), got -0\.1"),
+    ({"betas": 0.9}, "betas must be two numbers, got 0.9"),
+    ({"weight_decay": -1.0}, r"weight_decay must be >= 0, got -1\.0"),
+    (
+        {"vector_dim": 0, "weight_decay": 0.1},
+        "weight_decay must be 0 in a group with vector_dim: .* pinned to 1.* got 0.1",
+    ),
+    ({"vector_dim": 2}, r"vector_dim must be a dimension .* got 2 for parameter 0 of group 0"),
+    ({"vector_dim": -3}, "vector_dim must be a dimension"),
+    ({"vector_dim": 0.5}, "vector_dim must be a whole number or None, got 0.5"),
+    ({"vector_dim": True}, "vector_dim must be a whole number or None, got True"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_bad_settings_are_refused_with_the_rule_and_the_value(settings, message):
+    with pytest.raises(ValueError, match=message):
+        NDAdam([matrix()], **settings)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        (matrix(torch.complex64), "parameter 0 of group 0 with shape .2, 3. is complex"),
+        (torch.nn.Parameter(torch.ones(3)), "weight vectors need a parameter of 2 or more"),
+        (torch.nn.Parameter(torch.tensor(1.0)), "weight vectors need a parameter of 2 or more"),
+    ],
+)
+def test_parameters_without_weight_vectors_are_refused_by_name(parameter, message):
+    with pytest.raises(ValueError, match=message):
+        NDAdam([parameter], vector_dim=0)
+
+
+def test_a_refused_group_leaves_all_weights_alone():
+    first, second = matrix(), matrix()
+
+    with pytest.raises(ValueError, match="vector_dim"):
+        NDAdam([{"params": [first], "vector_dim": 0}, {"params": [second], "vector_dim": 5}])
+
+    assert torch.equal(first.detach(), torch.ones(2, 3))
+
+
+def test_a_refused_extra_group_is_not_added():
+    optimizer = NDAdam([matrix()], vector_dim=0)
+
+    with pytest.raises(ValueError, match="betas"):
+        optimizer.add_param_group({"params": [matrix()], "betas": (0.9, 2.0)})
+
+    assert len(optimizer.param_groups) == 1
+
+
+def test_weight_decay_set_later_on_vectors_is_refused_at_the_step():
+    p = matrix()
+    optimizer = NDAdam([p], vector_dim=0)
+    p.grad = torch.ones_like(p)
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+
+    with pytest.raises(ValueError, match="weight_decay must be 0"):
+        optimizer.step()
+
+
+def test_sparse_gradients_are_refused_by_name():
+    embedding = torch.nn.Embedding(4, 3, sparse=True)
+    optimizer = NDAdam(embedding.named_parameters(), vector_dim=0)
+    embedding(torch.tensor([1, 2])).sum().backward()
+
+    with pytest.raises(RuntimeError, match=r"does not support sparse gradients, got .* for weight"):
+        optimizer.step()
+
+
+def test_the_same_parameter_in_two_groups_is_refused():
+    p = matrix()
+
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        NDAdam([{"params": [p], "vector_dim": 0}, {"params": [p]}])

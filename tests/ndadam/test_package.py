@@ -1,0 +1,169 @@
+"""The package as people meet it: lazy names, torch alone, a wheel of its own."""
+
+import ast
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import ndadam
+
+FOLDER = Path(ndadam.__file__).parent
+FILES = sorted(FOLDER.glob("*.py"))
+
+
+def python(code, *paths, options=()):
+    """Run code in a fresh interpreter that finds ``paths`` first."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, paths)))
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_every_exported_name_loads_and_the_list_is_sorted():
+    assert ndadam.__all__ == sorted(ndadam.__all__)
+    for name in ndadam.__all__:
+        value = getattr(ndadam, name)
+        assert callable(value)
+        assert value.__doc__
+
+
+def test_unknown_names_raise_attribute_error():
+    with pytest.raises(AttributeError, match="module 'ndadam' has no attribute 'Nothing'"):
+        _ = ndadam.Nothing
+
+
+def test_functions_are_not_hidden_by_the_files_they_live_in():
+    importlib.import_module("ndadam.probe")
+    importlib.import_module("ndadam.param_groups")
+
+    from ndadam import param_groups, probe
+
+    assert callable(probe)
+    assert callable(param_groups)
+    assert set(ndadam.__all__) <= set(dir(ndadam))
+
+
+def test_importing_the_package_and_its_theory_loads_no_torch():
+    code = (
+        "import sys, ndadam; ndadam.theory; ndadam.statistics; ndadam.matching;"
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+
+    result = python(code, FOLDER.parent)
+
+    assert result.returncode == 0, result.stderr
+
+
+def imported(path):
+    """Top-level names that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in {path.name}"
+            yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_files_import_torch_triton_and_the_standard_library_only(path):
+    allowed = {"torch", "triton", "ndadam", *sys.stdlib_module_names}
+
+    assert set(imported(path)) <= allowed
+
+
+def test_public_classes_and_functions_have_docstrings():
+    missing = [
+        f"{path.name}: {node.name}"
+        for path in FILES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+    ]
+
+    assert missing == []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy of the folder without build isolation or an index."""
+    folder = tmp_path_factory.mktemp("source") / "ndadam"
+    shutil.copytree(
+        FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+    )
+    out = tmp_path_factory.mktemp("wheel")
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(out)]
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, str(folder)],
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    (path,) = out.glob("ndadam-*.whl")
+    return path
+
+
+def test_the_wheel_holds_the_whole_library_and_needs_torch_only(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (described,) = [name for name in names if name.endswith("METADATA")]
+        text = archive.read(described).decode()
+
+    expected = {f"ndadam/{path.name}" for path in FILES} | {"ndadam/py.typed"}
+    assert {name for name in names if not name.startswith("ndadam-")} == expected
+    needs = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
+    assert needs == ["Requires-Dist: torch>=2.11"]
+
+
+def link_torch_alone(folder):
+    """Make ``folder`` a place where torch and what it requires can be imported, nothing else."""
+    waiting, seen = ["torch"], set()
+    while waiting:
+        name = waiting.pop()
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # required on other machines only
+        for top in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(distribution.locate_file(top))
+        seen.add(name)
+        needs = [r for r in distribution.requires or [] if "extra ==" not in r]
+        waiting += {re.match(r"[\w.-]+", need).group() for need in needs} - seen
+
+
+def test_the_wheel_works_where_nothing_but_torch_is_installed(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    link_torch_alone(tmp_path)
+    code = f"""
+import importlib.util
+import ndadam, torch
+assert ndadam.__file__.startswith({str(tmp_path)!r}), ndadam.__file__
+assert importlib.util.find_spec("pydantic") is None
+for name in ndadam.__all__:
+    getattr(ndadam, name)
+model = ndadam.WideResNet(10, 1, 10)
+optimizer = ndadam.NDAdam(ndadam.param_groups(model))
+dynamics = ndadam.EffectiveLR(model, optimizer)
+torch.nn.functional.cross_entropy(model(torch.randn(4, 3, 8, 8)), torch.arange(4)).backward()
+optimizer.step()
+assert len(dynamics.drain().effective_lr) == 1
+"""
+
+    # -S: the site-packages of this interpreter, with everything that is installed, stay out.
+    result = python(code, tmp_path, options=["-S"])
+
+    assert result.returncode == 0, result.stderr

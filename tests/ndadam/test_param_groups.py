@@ -1,0 +1,191 @@
+"""Which parameters are weight vectors, for every kind of layer with a rule."""
+
+import pytest
+import torch
+from torch import nn
+
+from ndadam import NDAdam, describe_groups, param_groups, weight_vectors
+
+
+def groups_of(model):
+    """name -> vector_dim, or None for scalars."""
+    dims = {p: g["vector_dim"] for g in param_groups(model) for p in g["params"]}
+    return {name: dims[p] for name, p in model.named_parameters()}
+
+
+RULES = [
+    (nn.Linear(3, 2), {"weight": 0, "bias": None}),
+    (nn.Bilinear(2, 3, 4), {"weight": 0, "bias": None}),
+    (nn.Conv1d(3, 2, 3), {"weight": 0, "bias": None}),
+    (nn.Conv2d(3, 2, 3), {"weight": 0, "bias": None}),
+    (nn.Conv3d(3, 2, 3), {"weight": 0, "bias": None}),
+    (nn.ConvTranspose1d(3, 2, 3), {"weight": 1, "bias": None}),
+    (nn.ConvTranspose2d(3, 2, 3), {"weight": 1, "bias": None}),
+    (nn.ConvTranspose3d(3, 2, 3), {"weight": 1, "bias": None}),
+    (nn.ConvTranspose2d(4, 6, 3, groups=2), {"weight": 1, "bias": None}),
+    (nn.Conv2d(4, 6, 3, groups=2), {"weight": 0, "bias": None}),
+    (nn.Conv2d(4, 4, 3, groups=4), {"weight": 0, "bias": None}),
+    (nn.Conv2d(4, 4, 1, groups=4), {"weight": None, "bias": None}),
+    (nn.Conv2d(1, 4, 1), {"weight": None, "bias": None}),
+    (nn.Embedding(5, 3), {"weight": 0}),
+    (nn.EmbeddingBag(5, 3), {"weight": 0}),
+    (nn.BatchNorm2d(3), {"weight": None, "bias": None}),
+    (nn.LayerNorm((2, 3)), {"weight": None, "bias": None}),
+    (nn.GroupNorm(1, 3), {"weight": None, "bias": None}),
+    (nn.PReLU(3), {"weight": None}),
+    (
+        nn.LSTM(3, 4, proj_size=2),
+        {
+            "weight_ih_l0": 0,
+            "weight_hh_l0": 0,
+            "weight_hr_l0": 0,
+            "bias_ih_l0": None,
+            "bias_hh_l0": None,
+        },
+    ),
+    (nn.GRUCell(3, 4, bias=False), {"weight_ih": 0, "weight_hh": 0}),
+    (
+        nn.MultiheadAttention(4, 2, add_bias_kv=True),
+        {
+            "in_proj_weight": 0,
+            "in_proj_bias": None,
+            "bias_k": None,
+            "bias_v": None,
+            "out_proj.weight": 0,
+            "out_proj.bias": None,
+        },
+    ),
+    (
+        nn.MultiheadAttention(4, 2, kdim=3, vdim=5, bias=False),
+        {"q_proj_weight": 0, "k_proj_weight": 0, "v_proj_weight": 0, "out_proj.weight": 0},
+    ),
+]
+
+
+@pytest.mark.parametrize(("module", "expected"), RULES, ids=lambda value: str(value)[:40])
+def test_each_kind_of_layer_has_its_rule(module, expected):
+    assert groups_of(module) == expected
+
+
+@pytest.mark.parametrize("module", [module for module, _ in RULES], ids=lambda m: str(m)[:40])
+def test_the_optimizer_takes_the_groups_of_every_kind(module):
+    optimizer = NDAdam(param_groups(module, weight_decay=0.1))
+    for p in module.parameters():
+        p.grad = torch.ones_like(p)
+
+    optimizer.step()
+
+    for v in weight_vectors(module):
+        norms = torch.linalg.vector_norm(
+            v.parameter.detach().movedim(v.vector_dim, 0).flatten(1), dim=1
+        )
+        torch.testing.assert_close(norms, torch.ones(v.count))
+
+
+def test_groups_carry_their_rates_decay_and_name():
+    vectors, scalars = param_groups(nn.Linear(3, 2), alpha_v=0.3, alpha_s=0.2, weight_decay=0.1)
+
+    assert {k: v for k, v in vectors.items() if k != "params"} == {
+        "lr": 0.3,
+        "vector_dim": 0,
+        "weight_decay": 0.0,
+        "name": "vectors",
+    }
+    assert {k: v for k, v in scalars.items() if k != "params"} == {
+        "lr": 0.2,
+        "vector_dim": None,
+        "weight_decay": 0.1,
+        "name": "scalars",
+    }
+
+
+def test_vectors_along_another_dimension_get_a_group_of_their_own():
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ConvTranspose2d(3, 2, 3))
+
+    groups = param_groups(model)
+
+    assert [(g["name"], g["vector_dim"]) for g in groups] == [
+        ("vectors", 0),
+        ("vectors", 1),
+        ("scalars", None),
+    ]
+
+
+def test_empty_groups_are_left_out():
+    assert [g["name"] for g in param_groups(nn.Linear(3, 2, bias=False))] == ["vectors"]
+    assert [g["name"] for g in param_groups(nn.BatchNorm1d(3))] == ["scalars"]
+    assert param_groups(nn.ReLU()) == []
+
+
+def test_tied_weights_are_one_parameter():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(5, 3)
+            self.output = nn.Linear(3, 5, bias=False)
+            self.output.weight = self.embedding.weight
+
+    model = Tied()
+
+    assert [len(g["params"]) for g in param_groups(model)] == [1]
+    assert [v.name for v in weight_vectors(model)] == ["embedding.weight"]
+    assert "output.weight is the same parameter as embedding.weight" in describe_groups(model)
+
+
+def test_what_has_no_rule_is_a_scalar_and_the_table_says_so():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.ones(3, 4))
+            self.temperature = nn.Parameter(torch.tensor(1.0))
+            self.linear = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+
+    model = Own()
+    assert set(groups_of(model).values()) == {None}
+    table = describe_groups(model)
+
+    assert "no rule for Own.table" in table
+    assert "no rule for Own.temperature" in table
+    assert "parametrizations.weight.original1" in table
+
+
+def test_the_table_names_shape_group_vectors_and_reason():
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 5), nn.BatchNorm2d(8), nn.ConvTranspose2d(8, 6, 3, groups=2)
+    )
+
+    lines = describe_groups(model).splitlines()
+
+    assert lines[0].split() == ["parameter", "shape", "group", "vectors", "x", "length", "why"]
+    assert lines[1].split()[:6] == ["0.weight", "8x3x5x5", "vectors", "8", "x", "75"]
+    assert lines[1].endswith("filters of a convolution")
+    assert lines[3].split() == ["1.weight", "8", "scalars", "scale", "of", "BatchNorm2d"]
+    assert lines[5].split()[:6] == ["2.weight", "8x3x3x3", "vectors", "3", "x", "72"]
+    assert lines[5].endswith("each joins the weights of 2 output channels")
+
+
+def test_subclasses_follow_the_rule_of_their_class():
+    class MyConv(nn.Conv2d):
+        pass
+
+    assert groups_of(MyConv(3, 2, 3)) == {"weight": 0, "bias": None}
+
+
+def test_layers_are_numbered_by_kind_in_registration_order():
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(8, 4)
+    )
+
+    assert [(v.layer, v.name, v.count, v.length) for v in weight_vectors(model)] == [
+        ("conv1", "0.weight", 2, 9),
+        ("conv2", "2.weight", 2, 18),
+        ("linear1", "4.weight", 4, 8),
+    ]
+
+
+def test_every_parameter_is_in_exactly_one_group():
+    model = nn.TransformerDecoderLayer(8, 2, 16)
+
+    grouped = [p for g in param_groups(model) for p in g["params"]]
+
+    assert len(grouped) == len(set(grouped)) == len(list(model.parameters()))
