@@ -14,7 +14,6 @@ from rich.console import Console
 from service import home as homes
 from service.ports import listen
 from service.settings import DEFAULT_PORT, Settings, SettingsError, require_token_off_loopback
-from service.submission import data_home
 from service.version import VERSION
 from sweeps.errors import StoreUnavailable
 from sweeps.store import Store
@@ -110,7 +109,7 @@ def _store(settings: Settings) -> Finding:
 
 
 def _data(settings: Settings) -> Finding:
-    home = data_home(settings)
+    home = settings.data_home()
     names = [info.name for info in list_datasets(home)]
     if not names:
         advice = "none prepared; `ndsweep quickstart` prepares digits, `ndsweep data fetch` CIFAR"

@@ -141,7 +141,7 @@ class _SpecLoader(_PARSER):  # type: ignore[misc]
             if not isinstance(key, str):
                 raise RefusedDocument(f"keys must be text, got {str(key)[:80]!r}")
         values = [self.construct_object(value, deep=deep) for _, value in node.value]
-        return {**_unique_keys(list(zip(keys, values, strict=True)))}
+        return dict(_unique_keys(list(zip(keys, values, strict=True))).items())
 
 
 for _tag, _pattern, _first in (

@@ -24,7 +24,7 @@ from sweeps.records import TrialState
 class Tally:
     """How far the trials of a sweep are, kept up to date by its events."""
 
-    #: Trials planned; None while a match cannot know.
+    #: Trials planned, as far as known beforehand.
     planned: int | None
     #: Trial number -> (steps done, steps of its run).
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -74,6 +74,16 @@ class StepRate(ProgressColumn):
         return Text(f"{steps / task.elapsed:,.0f} steps/s", style="progress.data.speed")
 
 
+def planned_trials(sweep: SweepOut) -> int | None:
+    """Trials that the sweep will have; of a match, the fewest with which it can end."""
+    if sweep.kind == "sweep":
+        return sweep.num_trials
+    spec = sweep.spec
+    return int(
+        2 * spec["replicates"] + min(spec["max_corrections"], 1) * spec["calibration_replicates"]
+    )
+
+
 def progress_bars(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(finished_text="[green]✓"),
@@ -96,7 +106,7 @@ def follow(
     note: Callable[[EventOut], None] = lambda event: None,
 ) -> SweepOut:
     """Show a bar for ``sweep`` until it is finished; return it as it is then."""
-    tally = Tally(sweep.num_trials)
+    tally = Tally(planned_trials(sweep))
     bar = bars.add_task(label, total=1.0, counts="queued", steps_done=0, steps_before=0)
     for event in service.watch(sweep.id):
         tally.note(event)

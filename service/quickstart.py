@@ -26,7 +26,6 @@ from service.printing import print_match, print_prediction, print_results
 from service.processes import end_with_parent
 from service.progress import follow, progress_bars
 from service.settings import Settings, SettingsError
-from service.submission import data_home
 from sweeps.records import Kind
 from worker.datasets import list_datasets
 
@@ -141,7 +140,7 @@ def _print_addresses(
 
 
 def _prepare_digits(settings: Settings, console: Console) -> None:
-    home = data_home(settings)
+    home = settings.data_home()
     if any(info.name == "digits" for info in list_datasets(home)):
         return
     with console.status("preparing the digits of scikit-learn"):

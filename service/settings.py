@@ -10,6 +10,8 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from worker.datasets import default_home
+
 DEFAULT_PORT = 8000
 DEFAULT_MLFLOW_PORT = 5000
 
@@ -51,9 +53,18 @@ class Settings(BaseSettings):
     mlflow_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="Port of the local MLflow server; none = 5000 or the next free one."
     )
-    drivers: Annotated[int, Field(ge=1, le=64)] = Field(
-        4, description="Sweeps that the runner drives at the same time."
+    mlflow_allowed_hosts: str | None = Field(
+        None,
+        description="Names under which the local MLflow server may be asked, with ports, comma "
+        "between them; none = its own on loopback.",
     )
+    drivers: Annotated[int, Field(ge=1, le=64)] = Field(
+        2, description="Sweeps that the runner drives at the same time."
+    )
+
+    def data_home(self) -> Path:
+        """The folder of the prepared data sets, absolute."""
+        return (self.data or default_home()).absolute()
 
     def database_url(self) -> str:
         """The store's URL: the one that was set, or SQLite below ``home``."""

@@ -18,7 +18,7 @@ from sweeps.records import Page, Sweep
 from sweeps.spec import SweepSpec
 from sweeps.store import Store
 from worker.config import FieldError, TrainConfig
-from worker.datasets import DatasetInfo, dataset_info, default_home
+from worker.datasets import DatasetInfo, dataset_info
 from worker.errors import DatasetNotFound, DatasetRefused
 from worker.length import check_fits
 
@@ -41,6 +41,15 @@ def page_out(page: Page[Record], convert: Callable[[Record], Out]) -> PageOut[Ou
     return PageOut(items=[convert(item) for item in page.items], next=page.next)
 
 
+def stored_spec(spec: SweepSpec | MatchSpec) -> dict[str, Any]:
+    """The spec as JSON values from which the same spec can be read again."""
+    values = spec.model_dump(mode="json")
+    if isinstance(spec, MatchSpec):
+        # What base leaves unset belongs to the two arms; written out, it would be refused there.
+        values["base"] = spec.base.model_dump(mode="json", exclude_unset=True)
+    return values
+
+
 def get_match(store: Store, match_id: str) -> Sweep:
     """A sweep of kind match; a sweep of another kind is not found here."""
     sweep = store.get_sweep(match_id)
@@ -49,15 +58,11 @@ def get_match(store: Store, match_id: str) -> Sweep:
     return sweep
 
 
-def data_home(settings: Settings) -> Path:
-    return settings.data or default_home()
-
-
 def cluster_shape(store: Store) -> ClusterShape | None:
     """The machines that the newest runner sees; None while none has reported."""
     for runner in store.runners():
-        if "nodes" in runner.info:
-            return ClusterShape.from_json(runner.info)
+        if (shape := runner.info.get("cluster")) is not None:
+            return ClusterShape.from_json(shape)
     return None
 
 
@@ -67,7 +72,7 @@ def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: 
     if refusal is not None:
         field = FieldOut(path=refusal.field, reason=refusal.reason)
         raise ApiError(422, "ResourcesNeverFit", refusal.reason, [field])
-    home = data_home(settings)
+    home = settings.data_home()
     infos = {name: _info(name, path, home) for name, path in _datasets(spec).items()}
     for config, path in _configs(spec):
         try:
@@ -139,7 +144,7 @@ def _extremes(domain: Any) -> list[Any]:
 
 def describe_sweep(spec: SweepSpec, settings: Settings) -> ValidationOut:
     """Trials, steps and the difference that the spec's seeds can show."""
-    infos = {name: dataset_info(name, data_home(settings)) for name in _datasets(spec)}
+    infos = {name: dataset_info(name, settings.data_home()) for name in _datasets(spec)}
     lengths = {check_fits(c, infos[c.dataset]).num_steps for c, _ in _configs(spec)}
     trials = spec.num_trials()
     notes = []

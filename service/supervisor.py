@@ -39,8 +39,8 @@ from service.settings import (
 log = logging.getLogger(__name__)
 
 #: Seconds that each group of parts gets to stop by itself; all is over within 10.
-STOP_SECONDS = (5.0, 3.0)
-KILL_SECONDS = 2.0
+STOP_SECONDS = (5.5, 2.5)
+KILL_SECONDS = 1.5
 #: The runner records where its trials stand while Ray and MLflow still answer.
 STOP_ORDER = (("api", "runner"), ("mlflow", "ray"))
 LOOP_SECONDS = 0.1
@@ -89,7 +89,7 @@ def plan(
         children.append(child("ray", ray_command(home)))
     if mlflow_port is not None:
         children.append(child("mlflow", mlflow_command(home, "127.0.0.1", mlflow_port)))
-    children.append(child("runner", runner_command(settings, home, mlflow_url)))
+    children.append(child("runner", runner_command(settings, home, mlflow_url, endpoints.url)))
     return children, endpoints
 
 
@@ -100,10 +100,9 @@ def environment(settings: Settings, home: Path, mlflow_url: str) -> dict[str, st
         "NDSWEEP_HOST": settings.host,
         "NDSWEEP_STORE_URL": settings.database_url(),
         "NDSWEEP_MLFLOW_URL": mlflow_url,
+        "NDSWEEP_DATA": str(settings.data_home()),
         "PYTHONUNBUFFERED": "1",
     }
-    if settings.data is not None:
-        found["NDSWEEP_DATA"] = str(settings.data.absolute())
     return found
 
 
@@ -118,12 +117,14 @@ def api_command(fd: int | None = None) -> list[str]:
     return [sys.executable, "-m", "service.api", *where]
 
 
-def runner_command(settings: Settings, home: Path, mlflow_url: str) -> list[str]:
+def runner_command(settings: Settings, home: Path, mlflow_url: str, page_url: str) -> list[str]:
     return [
         *(sys.executable, "-m", "sweeps.runner"),
         *("--store", settings.database_url()),
         *("--home", str(home)),
+        *("--data", str(settings.data_home())),
         *("--mlflow", mlflow_url),
+        *("--page", page_url),
         *("--drivers", str(settings.drivers)),
     ]
 
@@ -207,9 +208,15 @@ def run_part(settings: Settings, part: str) -> None:
         env["NDSWEEP_PORT"] = str(DEFAULT_PORT if settings.port is None else settings.port)
         argv = api_command()
     elif part == "runner":
-        argv = runner_command(settings, home, mlflow_url)
+        page_url = settings.url or address(settings.host, settings.port or DEFAULT_PORT)
+        argv = runner_command(settings, home, mlflow_url, page_url)
     elif part == "mlflow":
-        argv = mlflow_command(home, settings.host, settings.mlflow_port or DEFAULT_MLFLOW_PORT)
+        argv = mlflow_command(
+            home,
+            settings.host,
+            settings.mlflow_port or DEFAULT_MLFLOW_PORT,
+            settings.mlflow_allowed_hosts,
+        )
     else:
         argv = ray_command(home)
     os.execve(argv[0], argv, os.environ | env)

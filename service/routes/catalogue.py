@@ -5,7 +5,6 @@ from fastapi import APIRouter
 from service.errors import answers
 from service.inputs import SettingsDep
 from service.outputs import DatasetOut, ListOut, OptimizerOut, PresetOut
-from service.submission import data_home
 from sweeps.presets import preset_names, read_preset
 from worker.config import OPTIMIZER_FIELDS, PUBLISHED
 from worker.datasets import list_datasets
@@ -22,7 +21,7 @@ def presets() -> ListOut[PresetOut]:
 @router.get("/datasets", responses=answers())
 def datasets(settings: SettingsDep) -> ListOut[DatasetOut]:
     """Data sets that are prepared on this machine. Others come by `ndsweep data`."""
-    infos = list_datasets(data_home(settings))
+    infos = list_datasets(settings.data_home())
     return ListOut(items=[DatasetOut.model_validate(info) for info in infos])
 
 

@@ -8,7 +8,7 @@ from service.documents import DocumentRoute, json_or_yaml
 from service.errors import answers
 from service.inputs import IdempotencyKey, MatchQuery, SettingsDep, StoreDep, SweepId
 from service.outputs import PageOut, SweepOut
-from service.submission import get_match, page_out, refuse_what_cannot_run, sweep_out
+from service.submission import get_match, page_out, refuse_what_cannot_run, stored_spec, sweep_out
 from sweeps.match_spec import MatchSpec
 
 router = APIRouter(prefix="/matches", tags=["matches"], route_class=DocumentRoute)
@@ -28,7 +28,7 @@ def create_match(
     refuse_what_cannot_run(spec, store, settings)
     match, _ = store.create_sweep(
         "match",
-        spec.model_dump(mode="json"),
+        stored_spec(spec),
         name=spec.name,
         tags=spec.tags,
         notes=spec.notes,

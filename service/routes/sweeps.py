@@ -18,7 +18,13 @@ from service.inputs import (
     SweepQuery,
 )
 from service.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
-from service.submission import describe_sweep, page_out, refuse_what_cannot_run, sweep_out
+from service.submission import (
+    describe_sweep,
+    page_out,
+    refuse_what_cannot_run,
+    stored_spec,
+    sweep_out,
+)
 from sweeps.analysis import analyse
 from sweeps.spec import SweepSpec
 
@@ -44,7 +50,7 @@ def create_sweep(
     refuse_what_cannot_run(spec, store, settings)
     sweep, _ = store.create_sweep(
         "sweep",
-        spec.model_dump(mode="json"),
+        stored_spec(spec),
         name=spec.name,
         tags=spec.tags,
         notes=spec.notes,

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.match_spec import MatchSpec
+
 MATCHES = "/api/v1/matches"
 SGD = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.001}
 
@@ -72,6 +74,11 @@ class TestMeasured:
         assert client.get("/api/v1/sweeps", params={"kind": "sweep"}).json()["items"] == []
         cancelled = client.post(f"{MATCHES}/{match['id']}/cancel").json()
         assert cancelled["state"] == "cancelled"
+
+    def test_what_is_stored_reads_as_the_same_spec_again(self, client, match_spec):
+        stored = client.post(MATCHES, json=match_spec).json()["spec"]
+
+        assert MatchSpec.model_validate(stored) == MatchSpec.model_validate(match_spec)
 
     def test_it_is_idempotent(self, client, match_spec, assert_error):
         headers = {"Idempotency-Key": "match"}

@@ -5,6 +5,8 @@ import json
 import pytest
 import yaml
 
+from sweeps.spec import SweepSpec
+
 SWEEPS = "/api/v1/sweeps"
 UNKNOWN = "0123456789ab"
 
@@ -33,6 +35,13 @@ class TestCreate:
 
         assert response.status_code == 201
         assert response.json()["spec"] == created["spec"]
+
+    def test_what_is_stored_reads_as_the_same_spec_again(self, spec, created):
+        stored = SweepSpec.model_validate(created["spec"])
+
+        assert stored.config({"alpha_v": 0.05}, 1) == SweepSpec.model_validate(spec).config(
+            {"alpha_v": 0.05}, 1
+        )
 
     def test_the_same_key_answers_the_same_even_after_the_sweep_has_ended(self, client, spec):
         headers = {"Idempotency-Key": "once"}
@@ -97,7 +106,7 @@ class TestCreate:
     def test_resources_that_the_cluster_lacks_are_refused_with_what_it_has(
         self, client, store, spec, assert_error
     ):
-        store.report_runner("runner", {"nodes": [{"cpus": 2.0, "gpus": 0.0}]})
+        store.report_runner("runner", {"cluster": {"nodes": [{"cpus": 2.0, "gpus": 0.0}]}})
 
         response = client.post(SWEEPS, json=spec | {"resources": {"cpus": 64.0, "gpus": 0.0}})
 
