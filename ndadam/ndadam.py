@@ -6,17 +6,30 @@ Shapes: V weight vectors of D elements each; D may span several dimensions (a fi
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ndadam.fused_choice import (
+    Pair,
+    check_fused,
+    fused_group,
+    new_fused_step,
+    prepare_capture,
+    refuse_new_state_in_capture,
+    runs_kernels,
+    wants_fused,
+)
 from ndadam.group_update import Operands, operands, other_dims, update_scalars_, update_vectors_
 from ndadam.settings import check_decay, check_group, check_parameter
 from ndadam.turning import normalise_vectors_
 
-_ONE = torch.tensor(1.0)
+if TYPE_CHECKING:
+    from ndadam.fused import FusedGroup, FusedStep
+
+_ONE = torch.tensor(1.0, device="cpu")
 
 
 class NDAdam(Optimizer):
@@ -41,7 +54,8 @@ class NDAdam(Optimizer):
     What happens at the edges: a zero vector draws a warning; it is turned to unit norm by its first
     step with lr > 0. A vector that has seen no tangential gradient, in the working precision, is
     left as it is, bit for bit, also with eps = 0. A vector of one element stays at +-1. NaN or
-    infinity in a vector's gradient makes that vector NaN and touches no other.
+    infinity in a vector's gradient makes that vector NaN and touches no other; the fused step
+    leaves such a vector, and its moments, as they were.
 
     Args:
         params: Parameters, or parameter groups; a group may have its own value of each argument.
@@ -55,16 +69,23 @@ class NDAdam(Optimizer):
         weight_decay: L2 coefficient, >= 0, for scalars only. The norm of weight vectors is pinned,
             so decay on them is refused.
         maximize: Ascend instead of descend.
+        capturable: Allow the fused step to be captured in a CUDA graph, after one step outside of
+            it. That step turns ``lr`` into a tensor on the device, so that what a scheduler writes
+            into it takes effect in replays.
         foreach: Update many parameters per call. None uses it where it is faster: on other devices
             than the CPU, and there for small parameters.
+        fused: Update all parameters in one launch, on CUDA. None uses it for every parameter that
+            it can take: not for float64, and not for vectors that are not dense in memory.
 
     Raises:
         ValueError: A value outside its range, weight decay on vectors, a ``vector_dim`` that a
             parameter does not have, complex parameters.
-        RuntimeError: Sparse gradients, in ``step``.
+        RuntimeError: Sparse gradients, in ``step``; ``fused=True`` where nothing can be fused; a
+            capture that would not replay what ``step`` does.
     """
 
     _is_built = False
+    _fused: "FusedStep | None" = None
 
     def __init__(
         self,
@@ -76,7 +97,9 @@ class NDAdam(Optimizer):
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
+        capturable: bool = False,
         foreach: bool | None = None,
+        fused: bool | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -85,7 +108,9 @@ class NDAdam(Optimizer):
             "vector_dim": vector_dim,
             "weight_decay": weight_decay,
             "maximize": maximize,
+            "capturable": capturable,
             "foreach": foreach,
+            "fused": fused,
         }
         super().__init__(params, defaults)
         # Only now, so that a refused group leaves the weights of the groups before it alone.
@@ -107,9 +132,10 @@ class NDAdam(Optimizer):
         index = len(self.param_groups) - 1
         try:
             check_group(group)
+            check_fused(group)
             for name, p in self._named(index):
                 check_parameter(name, p, group["vector_dim"])
-        except ValueError:
+        except (ValueError, RuntimeError):
             self.param_groups.pop()
             raise
         if self._is_built:
@@ -143,20 +169,61 @@ class NDAdam(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        fused_groups: list[FusedGroup] = []
         for index, group in enumerate(self.param_groups):
             if group["vector_dim"] is not None:
                 check_decay(group)
-            for step, batch in self._batches(index).items():
+            fused, others = self._split(index)
+            if fused:
+                fused_groups.append(fused_group(fused, group))
+            for step, batch in _batches(others, group).items():
                 if group["vector_dim"] is None:
                     update_scalars_(batch, group, step)
                 else:
                     update_vectors_(batch, group, step)
+        if fused_groups:
+            assert self.fused_step is not None  # or nothing would have been split off for it
+            # torch's GradScaler sets these two for the duration of a step.
+            scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+            self.fused_step(fused_groups, grad_scale=scale, found_inf=found_inf)
         return loss
 
-    def _batches(self, index: int) -> dict[float, list[Operands]]:
-        """What one group updates now, by step count: parameters count their own steps."""
+    @property
+    def fused_step(self) -> "FusedStep | None":
+        """The fused step with its counters and records; None where Triton is not installed."""
+        if self._fused is None:
+            self._fused = new_fused_step()
+        return self._fused
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether ``step`` unscales, and skips, on the device: GradScaler then leaves it to it."""
+        return all(
+            self._takes_fused(p, group)
+            for group in self.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        )
+
+    def _split(self, index: int) -> tuple[list[Pair], list[Pair]]:
+        """What one group updates now: what the fused step takes, and the others."""
         group = self.param_groups[index]
-        states = []
+        pairs = self._ready(index)
+        fused = [pair for pair in pairs if self._takes_fused(pair[0], group)]
+        others = pairs if not fused else [p for p in pairs if not self._takes_fused(p[0], group)]
+        if pairs and pairs[0][0].is_cuda:
+            prepare_capture(group, pairs[0][0].device, is_fused=not others)
+        return fused, others
+
+    def _takes_fused(self, p: Tensor, group: dict[str, Any]) -> bool:
+        if not runs_kernels(p) or not wants_fused(group):
+            return False
+        return self.fused_step is not None and self.fused_step.takes(p, group["vector_dim"])
+
+    def _ready(self, index: int) -> list[Pair]:
+        """The parameters of one group that have a gradient, with their state."""
+        group = self.param_groups[index]
+        pairs = []
         for position, p in enumerate(group["params"]):
             if p.grad is None or p.numel() == 0:
                 continue
@@ -167,18 +234,12 @@ class NDAdam(Optimizer):
                 )
             state = self.state[p]
             if not state:
+                refuse_new_state_in_capture(p)
                 if group["vector_dim"] is not None:
                     _normalise(_name_of(group, index, position), p, group["vector_dim"])
                 state.update(_new_state(p, group["vector_dim"]))
-            states.append((p, state))
-        if states:
-            # A tensor: a Python number would be wrapped into one for each parameter.
-            torch._foreach_add_([state["step"] for _, state in states], _ONE, alpha=1)
-        batches: dict[float, list[Operands]] = {}
-        for p, state in states:
-            batch = batches.setdefault(state["step"].item(), [])
-            batch.append(operands(p, state, group["maximize"]))
-        return batches
+            pairs.append((p, state))
+        return pairs
 
     def _named(self, index: int) -> Iterator[tuple[str, Tensor]]:
         group = self.param_groups[index]
@@ -193,6 +254,18 @@ class NDAdam(Optimizer):
                 _normalise(name, p, vector_dim)
 
 
+def _batches(pairs: list[Pair], group: dict[str, Any]) -> dict[float, list[Operands]]:
+    """Operands by step count, which is advanced: parameters count their own steps."""
+    if pairs:
+        # A tensor: a Python number would be wrapped into one for each parameter.
+        torch._foreach_add_([state["step"] for _, state in pairs], _ONE, alpha=1)
+    batches: dict[float, list[Operands]] = {}
+    for p, state in pairs:
+        batch = batches.setdefault(state["step"].item(), [])
+        batch.append(operands(p, state, group["maximize"]))
+    return batches
+
+
 def _new_state(p: Tensor, vector_dim: int | None) -> dict[str, Tensor]:
     dtype = p.dtype if p.dtype == torch.float64 else torch.float32
     shape = _second_moment_shape(p, vector_dim)
@@ -201,7 +274,7 @@ def _new_state(p: Tensor, vector_dim: int | None) -> dict[str, Tensor]:
     )
     return {
         # On the host, like torch's: bias correction then waits for no device.
-        "step": torch.tensor(0.0, dtype=torch.float32),
+        "step": torch.tensor(0.0, dtype=torch.float32, device="cpu"),
         "exp_avg": torch.zeros_like(p, dtype=dtype),
         "exp_avg_sq": second,
     }

@@ -554,3 +554,27 @@ def test_an_optimizer_without_weight_vectors_is_refused():
 
     with pytest.raises(ValueError, match="no weight vectors"):
         EffectiveLR(model, optimizer)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+def test_measuring_on_cuda_waits_for_nothing_and_equals_the_cpu():
+    records = []
+    for device in ("cpu", "cuda"):
+        model = small_net().to(device)
+        optimizer = sgd(model)
+        dynamics = EffectiveLR(model, optimizer, shadow_betas=(0.9, 0.99))
+        for x, y in batches(3):
+            optimizer.zero_grad()
+            loss(model, (x.to(device), y.to(device))).backward()
+            if device == "cuda" and dynamics.step > 0:
+                torch.cuda.set_sync_debug_mode("error")
+            try:
+                optimizer.step()
+            finally:
+                if device == "cuda":
+                    torch.cuda.set_sync_debug_mode("default")
+        records.append(dynamics.drain())
+
+    assert records[1].effective_lr == pytest.approx(records[0].effective_lr, rel=1e-6)

@@ -110,6 +110,37 @@ def test_state_goes_to_the_device_of_its_parameter():
     assert other.state[q]["step"].device.type == "cpu"
 
 
+def test_another_default_device_changes_nothing():
+    model = small_model()
+    optimizer = NDAdam(param_groups(model))
+    generator = torch.Generator().manual_seed(0)
+    for p in model.parameters():
+        p.grad = torch.randn(p.shape, generator=generator)
+
+    with torch.device("meta"):
+        optimizer.step()
+
+    state = optimizer.state[model[0].weight]
+    assert {value.device.type for value in state.values()} == {"cpu"}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+def test_a_step_on_cuda_waits_for_no_result():
+    model = small_model().cuda()
+    optimizer = NDAdam(param_groups(model))
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    optimizer.step()  # creates the state, and looks for zero vectors
+
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_checkpoint_moves_between_cpu_and_cuda():
