@@ -15,7 +15,12 @@ from statistics import fmean
 from ndadam.student_t import t_quantile
 
 #: A block spans this many integrated autocorrelation times.
-TIMES_PER_BLOCK = 3
+TIMES_PER_BLOCK = 4
+#: Of the variance of a long mean, neighbouring blocks of L values miss this times T / L, where
+#: correlation decays exponentially with integrated time T: a third of it because blocks are cut
+#: off, two thirds because neighbours are alike. No more than half is ever added back.
+_HIDDEN = 0.75
+_MOST_HIDDEN = 0.5
 #: Fewer blocks than this say nothing about their spread.
 FEWEST_BLOCKS = 4
 
@@ -35,12 +40,12 @@ def autocorrelation_time(values: Sequence[float]) -> float:
     """Integrated autocorrelation time 1 + 2 Σ rho_k, in values; 1 for white noise.
 
     The sum ends at the first lag beyond five times the result so far (Sokal's window). A trend
-    slower than an eighth of the series is removed first: it is no correlation of the noise.
+    slower than a quarter of the series is removed first: it is no correlation of the noise.
     """
     n = len(values)
     if n < 2:
         return 1.0
-    trend = moving_average(values, max(1, n // 8))
+    trend = moving_average(values, max(1, n // 4))
     gaps = [v - t for v, t in zip(values, trend, strict=True)]
     variance = sum(map(mul, gaps, gaps))
     if variance <= 0:
@@ -51,11 +56,6 @@ def autocorrelation_time(values: Sequence[float]) -> float:
         if lag >= 5 * time:
             break
     return max(1.0, time)
-
-
-def block_length(values: Sequence[float], minimum: int) -> int:
-    """Length of a block: long beside the correlation, and at least ``minimum``."""
-    return max(minimum, math.ceil(TIMES_PER_BLOCK * autocorrelation_time(values)))
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,27 @@ class BlockError:
         return t_quantile((1 + confidence) / 2, max(1, self.num_blocks - 1)) * self.standard_error
 
 
-def block_error(values: Sequence[float], length: int) -> BlockError:
-    """Standard error of the mean of ``values``, from moving blocks of ``length``.
+def block_error(values: Sequence[float], least: int) -> BlockError:
+    """Standard error of the mean of ``values``, from moving blocks of at least ``least`` values.
 
     This is what a moving-block bootstrap converges to with ever more resamples, so none is drawn.
     The spread of blocks is taken between neighbours, as half their mean squared difference: the
-    noise is the same, and a slow trend, which is no error of the mean, does not count.
+    noise is the same, and a slow trend, which is no error of the mean, does not count. What
+    correlation across the ends of finite blocks hides is added back.
     Raises ValueError where the series holds fewer than four blocks.
     """
     n = len(values)
-    if length < 1 or n < FEWEST_BLOCKS * length:
+    if least < 1 or n < FEWEST_BLOCKS * least:
         raise ValueError(
-            f"a series of {n} values is too short for {FEWEST_BLOCKS} blocks of {length}; "
-            f"{FEWEST_BLOCKS * length} are needed"
+            f"a series of {n} values is too short for {FEWEST_BLOCKS} blocks of {least}; "
+            f"{FEWEST_BLOCKS * least} are needed"
         )
+    time = autocorrelation_time(values)
+    # Longer blocks than an eighth of the series would leave too few to see their spread.
+    length = max(least, min(math.ceil(TIMES_PER_BLOCK * time), n // 8))
     total = [0.0, *itertools.accumulate(values)]
     sums = [total[i + length] - total[i] for i in range(n - length + 1)]
     squares = [(a - b) ** 2 for a, b in zip(sums, sums[length:], strict=False)]
-    block_variance = fmean(squares) / 2 / length**2
+    seen = 1 - min(_HIDDEN * time / length, _MOST_HIDDEN)
+    block_variance = fmean(squares) / 2 / length**2 / seen
     return BlockError(math.sqrt(block_variance * length / n), n // length)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from ndadam.blocks import block_error, block_length
+from ndadam.blocks import block_error
 from ndadam.statistics import CONFIDENCE, equivalence_of_logs, mean_interval
 from ndadam.theory import Criterion, fit_rate
 
@@ -149,11 +149,7 @@ def measure(
 
 def _half_width_by_steps(series: Sequence[Sequence[float]], least: int, confidence: float) -> float:
     """Of the mean over seeds: the seeds' runs are independent, so their variances add."""
-    widths = []
-    for values in series:
-        # Longer blocks than an eighth of the window would leave too few to see their spread.
-        length = max(least, min(block_length(values, least), len(values) // 8))
-        widths.append(block_error(values, length).half_width(confidence))
+    widths = [block_error(values, least).half_width(confidence) for values in series]
     return math.sqrt(sum(w * w for w in widths)) / len(widths)
 
 

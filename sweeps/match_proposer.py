@@ -4,7 +4,8 @@ Everything is decided from the spec and from what trials recorded, so a new prop
 the store's trials goes on where an earlier one stopped. The result it keeps is a ``MatchResult``.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from sweeps.match_calibration import is_close, judge_round, predicted_points, predicted_rate
 from sweeps.match_findings import build_result
@@ -16,10 +17,11 @@ from sweeps.match_plan import (
 )
 from sweeps.match_runs import MatchRuns, mean_metric
 from sweeps.match_spec import MatchSpec
-from sweeps.match_state import MatchState
+from sweeps.match_state import MatchState, Round
 from sweeps.proposals import Finished, Proposal, TrialReader, Wait
 from sweeps.records import Trial, TrialState
 
+T = TypeVar("T")
 Step = Proposal | Wait | Finished
 
 
@@ -30,6 +32,8 @@ class MatchProposer:
         self._spec = spec
         self._runs = MatchRuns(spec, reader)
         self._now = MatchState()
+        # What was computed from which trials: asking again costs nothing.
+        self._memo: dict[tuple[object, ...], Any] = {}
 
     def running(self, trial: Trial) -> None:
         """Learn that a trial exists and will run."""
@@ -62,8 +66,14 @@ class MatchProposer:
         now.sources = sources
         now.gain = mean_metric(sources, "gain") or 1.0
         criterion = spec.chosen_criterion()
-        now.points = predicted_points(spec, runs, sources, now.gain)
-        now.predicted = rounded(predicted_rate(spec, runs, sources, criterion, now.gain))
+        now.points = self._once(
+            ("points",), sources, lambda: predicted_points(spec, runs, sources, now.gain)
+        )
+        now.predicted = self._once(
+            ("rate",),
+            sources,
+            lambda: rounded(predicted_rate(spec, runs, sources, criterion, now.gain)),
+        )
         step = self._calibrate(now)
         if step is not None:
             return step
@@ -85,13 +95,29 @@ class MatchProposer:
             trials = self._stage(proposals, f"target at {spec.rate_name} = {now.rate:g}")
             if not isinstance(trials, list):
                 return trials
-            found = judge_round(spec, self._runs, now.sources, now.rate, trials, now.rounds)
-            now.rounds.append(found)
+            now.rounds.append(self._judged(now, trials))
+            found = now.rounds[-1]
             now.rate = rounded(found.next_rate)
             if is_close(found, spec.tolerance):
                 break
         now.is_calibrated = True
         return None
+
+    def _judged(self, now: MatchState, trials: list[Trial]) -> Round:
+        rate, rounds = now.rate, list(now.rounds)
+        assert rate is not None
+        return self._once(
+            ("round", rate),
+            trials,
+            lambda: judge_round(self._spec, self._runs, now.sources, rate, trials, rounds),
+        )
+
+    def _once(self, what: tuple[object, ...], trials: list[Trial], compute: Callable[[], T]) -> T:
+        key = (*what, *(trial.number for trial in trials))
+        if key not in self._memo:
+            self._memo[key] = compute()
+        value: T = self._memo[key]
+        return value
 
     def _stage(self, proposals: list[Proposal], name: str) -> Step | list[Trial]:
         outcome = self._runs.outcome(proposals)
