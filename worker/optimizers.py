@@ -79,14 +79,17 @@ class LearningRates:
 
         usual = factor(config.lr_schedule)
         own = factor(config.alpha_s_schedule) if config.alpha_s_schedule is not None else usual
+        # Loading a state gives the optimizer new group dicts, so none is kept here.
+        self._optimizer = optimizer
+        names = [group["name"] for group in optimizer.param_groups]
         self._rates = [
-            (group, base_rate(config, group["name"]), own if group["name"] == "scalars" else usual)
-            for group in optimizer.param_groups
+            (base_rate(config, name), own if name == "scalars" else usual) for name in names
         ]
 
     def set(self, step: int) -> None:
         """Set the rates with which step ``step`` (from 0) is taken."""
-        for group, base, factor in self._rates:
+        groups = self._optimizer.param_groups
+        for group, (base, factor) in zip(groups, self._rates, strict=True):
             group["lr"] = base * factor(step)
 
 

@@ -35,9 +35,12 @@ def damage(path, kind):
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 1
     path.write_bytes(
-        {"truncated": data[:-1], "empty": b"", "flipped": bytes(flipped), "header": b"x" + data[1:]}[
-            kind
-        ]
+        {
+            "truncated": data[:-1],
+            "empty": b"",
+            "flipped": bytes(flipped),
+            "header": b"x" + data[1:],
+        }[kind]
     )
 
 
@@ -56,7 +59,7 @@ def test_a_damaged_checkpoint_is_never_picked(kind, tmp_path, caplog):
 def test_work_is_not_thrown_away_in_silence_when_all_are_damaged(tmp_path):
     damage(checkpoint.save(tmp_path, 3, STATE), "truncated")
 
-    with pytest.raises(CheckpointError, match="none of the 1 checkpoints .* is whole"):
+    with pytest.raises(CheckpointError, match=r"none of the 1 checkpoints .* is whole"):
         checkpoint.load_newest(tmp_path, "k")
 
 
@@ -77,9 +80,7 @@ def test_two_are_kept(tmp_path):
 def test_the_old_ones_stay_until_the_new_one_stands(tmp_path, monkeypatch):
     seen = []
     rename = os.replace
-    monkeypatch.setattr(
-        os, "replace", lambda a, b: (seen.append(names(tmp_path)), rename(a, b))
-    )
+    monkeypatch.setattr(os, "replace", lambda a, b: (seen.append(names(tmp_path)), rename(a, b)))
     for step in (1, 2, 3):
         checkpoint.save(tmp_path, step, STATE)
 
@@ -110,7 +111,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 
     checkpoint.save(tmp_path, 3, STATE | {"weights": Exploit()})
 
-    with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
+    with pytest.raises(CheckpointError, match=r"none of the 1 checkpoints"):
         checkpoint.load_newest(tmp_path, "k")
 
 

@@ -120,7 +120,9 @@ def test_listing_needs_neither_torch_nor_numpy(prepared):
         "print(sorted({'torch', 'numpy', 'ray'} & set(sys.modules)), len(infos))"
     )
 
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
     assert answer.stdout == "[] 1\n"
 

@@ -111,9 +111,9 @@ SOURCES = {
     "npz": lambda arrays, tmp: write_npz(tmp / "set.npz", arrays),
     "python archive": lambda arrays, tmp: write_tar(python_files(arrays), tmp / "c.tar.gz"),
     "python folder": lambda arrays, tmp: write_folder(python_files(arrays), tmp / "cifar"),
-    "python folder, one level up": lambda arrays, tmp: write_folder(
-        python_files(arrays), tmp / "up" / "cifar"
-    ).parent,
+    "python folder, one level up": lambda arrays, tmp: (
+        write_folder(python_files(arrays), tmp / "up" / "cifar").parent
+    ),
     "cifar-100 for python": lambda arrays, tmp: write_folder(cifar100_files(arrays), tmp / "c"),
     "binary archive": lambda arrays, tmp: write_tar(binary_files(arrays), tmp / "b.tar.gz"),
     "binary folder": lambda arrays, tmp: write_folder(binary_files(arrays), tmp / "bin"),
@@ -219,7 +219,7 @@ def test_a_binary_batch_of_broken_rows_is_refused(tmp_path, made_up_cifar):
     files = binary_files(made_up_cifar)
     files["data_batch_1.bin"] = files["data_batch_1.bin"][:-1]
 
-    with pytest.raises(DatasetRefused, match="data_batch_1.bin must be rows of 3073 bytes"):
+    with pytest.raises(DatasetRefused, match=r"data_batch_1.bin must be rows of 3073 bytes"):
         import_dataset("bad", write_folder(files, tmp_path / "b"), tmp_path)
 
 
@@ -265,9 +265,9 @@ def test_a_damaged_npz_and_a_strange_file_are_refused(tmp_path, made_up_cifar):
     path.write_bytes(path.read_bytes()[:5000])
     (tmp_path / "notes.txt").write_text("hello")
 
-    with pytest.raises(DatasetRefused, match="cut.npz is a damaged .npz|cannot be read"):
+    with pytest.raises(DatasetRefused, match=r"cut.npz is a damaged .npz|cannot be read"):
         import_dataset("bad", path, tmp_path)
-    with pytest.raises(DatasetRefused, match="must be an .npz, a CIFAR archive or a folder"):
+    with pytest.raises(DatasetRefused, match=r"must be an .npz, a CIFAR archive or a folder"):
         import_dataset("bad", tmp_path / "notes.txt", tmp_path)
     with pytest.raises(DatasetRefused, match="there is no file or folder"):
         import_dataset("bad", tmp_path / "nowhere", tmp_path)
@@ -276,7 +276,7 @@ def test_a_damaged_npz_and_a_strange_file_are_refused(tmp_path, made_up_cifar):
 def test_the_name_of_a_known_set_is_kept_for_it(tmp_path, made_up_cifar):
     path = write_npz(tmp_path / "set.npz", made_up_cifar)
 
-    with pytest.raises(DatasetRefused, match="cifar10 must have 50000 training .* got 60"):
+    with pytest.raises(DatasetRefused, match=r"cifar10 must have 50000 training .* got 60"):
         import_dataset("cifar10", path, tmp_path)
 
 

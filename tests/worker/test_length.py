@@ -51,7 +51,7 @@ def test_what_does_not_fit_the_data_is_refused(fields, field, sentence):
 
 
 def test_images_too_small_for_the_network_are_refused():
-    with pytest.raises(FieldError, match="at least 4 x 4 pixels.* got 3 x 32"):
+    with pytest.raises(FieldError, match=r"at least 4 x 4 pixels.* got 3 x 32"):
         check_fits(config(), info(shape=(3, 32, 1)))
 
 

@@ -8,18 +8,14 @@ from worker.schedules import build_schedule
 ORACLES = json.loads((Path(__file__).parents[1] / "ndadam" / "oracles.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("step", "factor"), ORACLES["cosine_schedule"]["per_step_80000"].items()
-)
+@pytest.mark.parametrize(("step", "factor"), ORACLES["cosine_schedule"]["per_step_80000"].items())
 def test_a_cosine_per_step_equals_the_reference_code(step, factor):
     schedule = build_schedule("cosine", num_steps=80_000, steps_per_epoch=390)
 
     assert schedule(int(step)) == pytest.approx(factor, rel=1e-9, abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("epoch", "factor"), ORACLES["cosine_schedule"]["per_epoch_200"].items()
-)
+@pytest.mark.parametrize(("epoch", "factor"), ORACLES["cosine_schedule"]["per_epoch_200"].items())
 def test_a_cosine_per_epoch_equals_the_reference_code(epoch, factor):
     schedule = build_schedule("cosine_epoch", num_steps=200 * 391, steps_per_epoch=391)
 

@@ -21,7 +21,9 @@ def with_fields(config, **fields):
 
 def sgd(config, **fields):
     return with_fields(
-        TrainConfig.model_validate(config.model_dump(exclude_unset=True, exclude={"alpha_s"}) | {"optimizer": "sgd"}),
+        TrainConfig.model_validate(
+            config.model_dump(exclude_unset=True, exclude={"alpha_s"}) | {"optimizer": "sgd"}
+        ),
         **fields,
     )
 
@@ -82,7 +84,9 @@ def test_the_test_set_is_read_at_the_end_or_as_a_curve(data_home, tiny_config):
 
 
 def test_without_a_validation_split_all_images_are_trained_on(data_home, tiny_config):
-    reports = run(with_fields(tiny_config, validation_fraction=0.0, epochs=1, steps=None), data_home)
+    reports = run(
+        with_fields(tiny_config, validation_fraction=0.0, epochs=1, steps=None), data_home
+    )
 
     assert [report.step for report in reports] == [96 // 20]
     assert "validation_error" not in reports[0].metrics
