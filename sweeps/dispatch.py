@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 #: How long endings may take to be written before a proposer that needs them is asked.
 _ENDING_WAIT = 2.0
 _RESULT_AGE = 5.0
-#: How long a trial that was told to stop has for its checkpoint.
-GRACE = 6.0
+#: How long a trial that was told to stop has for its checkpoint; SIGTERM promises 10 in all, and
+#: a service that ends grants its runner about 5.
+_GRACE, _GRACE_TO_LEAVE = 8.0, 3.0
 
 
 class Dispatcher:
@@ -145,6 +146,12 @@ class Dispatcher:
     def stopping_for(self) -> float:
         """Seconds since the first call of ``stop``; 0 before."""
         return max(0.0, time.monotonic() - self._stop_since)
+
+    @property
+    def is_grace_over(self) -> bool:
+        """Whether trials that still run have had the time to stop by themselves."""
+        grace = _GRACE_TO_LEAVE if self._stop == "leave" else _GRACE
+        return self.stopping_for > grace
 
     @property
     def stopping(self) -> Stop | None:
@@ -341,7 +348,7 @@ class Dispatcher:
         """Whether a reporting trial is cut off. For a pause it may write its checkpoint first."""
         if self._stop in ("cancel", "limit", "lost"):
             return True
-        return self.stopping_for > GRACE
+        return self.is_grace_over
 
     def _ask_to_stop(self, run: Run) -> None:
         request_stop(self._places.checkpoints(run.trial.number))

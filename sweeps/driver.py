@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps import capacity, cluster
-from sweeps.dispatch import GRACE, Dispatcher
+from sweeps.dispatch import Dispatcher
 from sweeps.endings import sweep_ending
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.limits import Limits
@@ -134,7 +134,7 @@ class Driver:
             concurrency=capacity.concurrency(self._plan.concurrency, fits),
             folder=self._tune_folder,
             on_done=self.end,
-            must_abort=self._must_abort,
+            must_abort=lambda: self._dispatcher.is_grace_over,
         )
 
     def _wait_for_resources(self) -> bool:
@@ -148,9 +148,6 @@ class Driver:
             self._watcher.say(f"waiting for resources: {refusal.reason}")
             self._leaving.wait(_RETRY)
         return False
-
-    def _must_abort(self) -> bool:
-        return self._dispatcher.stopping_for > GRACE
 
     def _on_lost(self, error: Exception) -> None:
         self._failure = error

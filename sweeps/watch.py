@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sweeps.dispatch import GRACE, Dispatcher
+from sweeps.dispatch import Dispatcher
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim
 from sweeps.store import Store
@@ -20,8 +20,8 @@ _PERIOD = 1.0
 _RESULT = 5.0
 #: How long trials may look for a worker before people are told that they do.
 _STARVED = 5.0
-#: A stop is over after this long, whatever Tune still does; SIGTERM promises 10.
-LAST_MOMENT = GRACE + 2.0
+#: Between the end of the trials' grace and the end of the sweep, whatever Tune still does.
+_LAST_MOMENT = 1.5
 
 _BUSY = "waiting for resources: busy with other trials"
 
@@ -52,6 +52,7 @@ class Watcher:
         self._on_last_moment = on_last_moment
         self._over = threading.Event()
         self._reason = ""
+        self._grace_over_at: float | None = None
         self._fed_at = time.monotonic()
         self._next_result = 0.0
         self._result_told = 0
@@ -82,11 +83,17 @@ class Watcher:
                     self._on_lost(error)
             except Exception:
                 log.exception("the watch goes on")
-            if self._dispatcher.stopping_for > LAST_MOMENT and not self._over.is_set():
-                log.warning("trials did not stop within %g s; leaving them", LAST_MOMENT)
+            if self._is_last_moment() and not self._over.is_set():
+                log.warning("trials did not stop in time; leaving them")
                 self._on_last_moment()
                 return
             self._pause()
+
+    def _is_last_moment(self) -> bool:
+        if self._grace_over_at is None and self._dispatcher.is_grace_over:
+            self._grace_over_at = time.monotonic()
+        over_at = self._grace_over_at
+        return over_at is not None and time.monotonic() - over_at > _LAST_MOMENT
 
     def _pause(self) -> None:
         """Wait a period, less if this process is told to leave."""

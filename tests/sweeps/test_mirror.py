@@ -1,0 +1,410 @@
+"""The mirror against a real MLflow server, which may be away, slow, broken, or emptied."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow.entities import Metric, Run, ViewType
+from mlflow.tracking import MlflowClient
+
+from sweeps.mirror import Mirror
+from sweeps.mirror_client import Unreachable
+from sweeps.records import Claim, SweepState, TrialState
+from sweeps.store import Store
+from tests.sweeps.mlflow_server import Proxy, mlflow_server
+from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture(scope="module")
+def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a real MLflow server."""
+    with mlflow_server(tmp_path_factory.mktemp("mlflow")) as url:
+        yield url
+
+
+@pytest.fixture
+def client(mlflow_url: str) -> MlflowClient:
+    """What a person sees in MLflow."""
+    return MlflowClient(tracking_uri=mlflow_url)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A migrated, empty store in SQLite."""
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def mirror(store: Store, mlflow_url: str) -> Mirror:
+    return Mirror(store, mlflow_url, page_url="http://localhost:8000")
+
+
+@pytest.fixture
+def proxy(mlflow_url: str) -> Iterator[Proxy]:
+    """A way to the server that can be blocked."""
+    proxy = Proxy(mlflow_url)
+    yield proxy
+    proxy.close()
+
+
+def send_all(mirror: Mirror) -> None:
+    while mirror.turn():
+        pass
+
+
+def runs_of(client: MlflowClient, store: Store, sweep_id: str) -> list[Run]:
+    """The runs below the sweep's own, by trial and attempt."""
+    place = store.get_sweep(sweep_id).mirror
+    assert place is not None
+    found = client.search_runs([place["experiment_id"]], max_results=1000)
+    children = [r for r in found if r.data.tags.get("mlflow.parentRunId") == place["run_id"]]
+    assert len(found) == len(children) + 1
+    return sorted(children, key=lambda r: int(r.data.tags["ndsweep.attempt_id"]))
+
+
+def history(client: MlflowClient, run: Run, metric: str) -> list[tuple[int, float]]:
+    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
+
+
+def test_a_sweep_becomes_a_run_with_a_run_per_attempt(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store, notes="why")
+    store.add_trials(claim, [trial(0), trial(1)])
+    run(store, claim, 0, 0.25)
+    attempt = store.start_attempt(claim, 1)
+    store.record(claim, 1, attempt.id, [report(10, 0.5), report(20, 0.4)])
+
+    send_all(mirror)
+
+    first, second = runs_of(client, store, claim.sweep_id)
+    assert (first.info.status, second.info.status) == ("FINISHED", "RUNNING")
+    assert first.data.params == {"lr": "0.0", "seed": "0"}
+    assert first.data.tags["page"] == f"http://localhost:8000/sweeps/{claim.sweep_id}/trials/0"
+    assert history(client, second, "validation_error") == [(10, 0.5), (20, 0.4)]
+    place = store.get_sweep(claim.sweep_id).mirror
+    assert place is not None
+    parent = client.get_run(place["run_id"])
+    assert parent.info.status == "RUNNING"
+    assert parent.data.tags["ndsweep.sweep"] == claim.sweep_id
+    assert parent.data.tags["mlflow.note.content"] == "why"
+
+
+def test_metrics_carry_the_time_they_were_reported_at(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    before = time.time() * 1000
+    run(store, claim, 0, 0.25)
+    after = time.time() * 1000
+    time.sleep(0.2)
+
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    (metric,) = client.get_metric_history(only.info.run_id, "validation_error")
+    assert before - 1 <= metric.timestamp <= after + 1
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "tag"),
+    [
+        (TrialState.COMPLETE, "FINISHED", None),
+        (TrialState.PRUNED, "FINISHED", "stopped early"),
+        (TrialState.DIVERGED, "FINISHED", "diverged"),
+        (TrialState.FAILED, "FAILED", None),
+        (TrialState.CANCELLED, "KILLED", None),
+    ],
+)
+def test_every_end_of_a_trial_shows_as_what_it_is(
+    store: Store,
+    mirror: Mirror,
+    client: MlflowClient,
+    state: TrialState,
+    status: str,
+    tag: str | None,
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    run(store, claim, 0, 0.25, state)
+
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    assert only.info.status == status
+    assert only.data.tags["state"] == state.value
+    assert tag is None or only.data.tags[tag] == "true"
+
+
+def test_values_that_are_not_numbers_are_flagged_and_never_sent(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    values = {1: float("nan"), 2: float("inf"), 3: float("-inf"), 4: 0.5}
+    reports = [report(step, metrics={"loss": value}) for step, value in values.items()]
+    store.record(claim, 0, attempt.id, reports)
+
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    assert history(client, only, "loss") == [(4, 0.5)]
+    assert only.data.tags["non_finite.loss"] == "first at step 1"
+
+
+def test_names_that_mlflow_refuses_arrive_under_others_with_the_original_kept(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    names = ["α^v", "‖Δw‖/‖w‖", "lr[v]", "lr(v)", "test/acc@1", "", "x" * 300, "a//b", "plain"]
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    values = {name: float(index) for index, name in enumerate(names)}
+    store.record(claim, 0, attempt.id, [report(1, metrics=values)])
+
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    assert sorted(only.data.metrics.values()) == sorted(values.values())
+    assert only.data.metrics["plain"] == values["plain"]
+    prefix = "ndsweep.name."
+    tags = only.data.tags.items()
+    originals = {tag.removeprefix(prefix): name for tag, name in tags if tag.startswith(prefix)}
+    by_original = {originals.get(name, name): value for name, value in only.data.metrics.items()}
+    assert by_original == values
+
+
+def test_many_and_long_parameters_all_arrive(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    config = {f"p{i}": i for i in range(250)} | {"long": "x" * 7000, "γ_C": 2.5, "seed": 0}
+    new = trial(0)
+    new = type(new)(0, 0, new.params, config, "key")
+    store.add_trials(claim, [new])
+    run(store, claim, 0, 0.5)
+
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    assert {f"p{i}": str(i) for i in range(250)}.items() <= only.data.params.items()
+    assert "2.5" in only.data.params.values()
+    assert only.data.params["long"].endswith(
+        "(cut; the whole text is the artifact params/long.txt)"
+    )
+    folder = client.list_artifacts(only.info.run_id, "params")
+    assert [file.path for file in folder] == ["params/long.txt"]
+    assert folder[0].file_size == 7000
+
+
+def test_more_metrics_than_a_request_holds_arrive_in_order_and_once(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    store.record(claim, 0, attempt.id, [report(step, step / 3000) for step in range(1, 2501)])
+
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    expected = [(step, step / 3000) for step in range(1, 2501)]
+    assert history(client, only, "validation_error") == expected
+
+
+def test_a_cancelled_sweep_that_never_ran_makes_no_run(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    sweep = new_sweep(store)
+    before = len(client.search_experiments())
+
+    send_all(mirror)
+    store.request(sweep.id, "cancel")
+    send_all(mirror)
+
+    assert store.get_sweep(sweep.id).state == SweepState.CANCELLED
+    assert len(client.search_experiments()) == before
+    assert store.mirror_backlog().sweeps == 0
+
+
+def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
+    store: Store,
+    mlflow_url: str,
+    mirror: Mirror,
+    client: MlflowClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    store.record(claim, 0, attempt.id, [report(10, 0.5)])
+
+    def die(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # After MLflow made the run, before the store knows it.
+        patch.setattr(store, "set_mlflow_run", die)
+        with pytest.raises(KeyboardInterrupt):
+            mirror.turn()
+    store.finish_attempt(
+        claim, 0, attempt.id, TrialState.FAILED, "killed", trial_state=TrialState.FAILED
+    )
+    send_all(Mirror(store, mlflow_url))
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    assert only.info.status == "FAILED"
+    assert history(client, only, "validation_error") == [(10, 0.5)]
+
+
+def test_a_deleted_experiment_is_made_again_with_everything(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0), trial(1)])
+    run(store, claim, 0, 0.25)
+    send_all(mirror)
+    place = store.get_sweep(claim.sweep_id).mirror
+    assert place is not None
+    client.delete_experiment(place["experiment_id"])
+
+    run(store, claim, 1, 0.5)
+    send_all(mirror)
+    send_all(mirror)
+
+    again = store.get_sweep(claim.sweep_id).mirror
+    assert again is not None
+    assert again["experiment_id"] != place["experiment_id"]
+    first, second = runs_of(client, store, claim.sweep_id)
+    assert history(client, first, "validation_error") == [(100, 0.25)]
+    assert history(client, second, "validation_error") == [(100, 0.5)]
+
+
+@pytest.mark.parametrize("trouble", ["refuse", "500", "hang"])
+def test_an_outage_loses_nothing_doubles_nothing_and_is_visible(
+    store: Store, proxy: Proxy, client: MlflowClient, trouble: str
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    store.record(claim, 0, attempt.id, [report(1, 0.9)])
+    mirror = Mirror(store, proxy.url)
+    send_all(mirror)
+    stop = threading.Event()
+    proxy.behaviour, proxy.delay = trouble, 0.5  # type: ignore[assignment]
+    thread = threading.Thread(target=mirror.run, args=(stop,), daemon=True)
+    thread.start()
+
+    longest = 0.0
+    for step in range(2, 12):
+        began = time.monotonic()
+        store.record(claim, 0, attempt.id, [report(step, 1 / step)])
+        longest = max(longest, time.monotonic() - began)
+        time.sleep(0.15)
+    shown = store.get_sweep(claim.sweep_id).mirror
+    proxy.behaviour = "pass"
+    store.finish_attempt(
+        claim, 0, attempt.id, TrialState.COMPLETE, "complete", trial_state=TrialState.COMPLETE
+    )
+    end = time.monotonic() + 20
+    while store.mirror_backlog().attempts and time.monotonic() < end:
+        time.sleep(0.1)
+    stop.set()
+    thread.join(10)
+
+    assert longest < 1.0
+    assert trouble == "hang" or (shown and shown["error"])
+    (only,) = runs_of(client, store, claim.sweep_id)
+    expected = [(1, 0.9)] + [(step, 1 / step) for step in range(2, 12)]
+    assert history(client, only, "validation_error") == expected
+    assert only.info.status == "FINISHED"
+
+
+def test_a_server_that_never_comes_back_keeps_nothing_in_memory_and_is_named(
+    store: Store, proxy: Proxy
+) -> None:
+    proxy.behaviour = "refuse"
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    run(store, claim, 0, 0.5)
+
+    with pytest.raises(Unreachable):
+        Mirror(store, proxy.url).turn()
+
+    assert store.mirror_backlog().metrics == 1
+
+
+def test_a_sweep_deleted_in_the_store_does_not_hold_up_the_others(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    run(store, claim, 0, 0.5)
+    send_all(mirror)
+    store.release(claim, SweepState.COMPLETE, "all done")
+    store.delete_sweep(claim.sweep_id)
+    other = claimed(store)
+    store.add_trials(other, [trial(0)])
+    run(store, other, 0, 0.5)
+
+    send_all(mirror)
+
+    assert len(runs_of(client, store, other.sweep_id)) == 1
+
+
+def test_a_finished_sweep_leaves_no_run_running(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0), trial(1)])
+    run(store, claim, 0, 0.5)
+    store.start_attempt(claim, 1)
+    send_all(mirror)
+    store.release(claim, SweepState.CANCELLED, "cancelled")
+
+    send_all(mirror)
+
+    place = store.get_sweep(claim.sweep_id).mirror
+    assert place is not None
+    every = client.search_runs([place["experiment_id"]], run_view_type=ViewType.ALL)
+    assert {r.info.status for r in every} == {"FINISHED", "KILLED"}
+    assert client.get_run(place["run_id"]).info.status == "KILLED"
+
+
+def test_another_mirrors_run_wins_if_it_was_first(
+    store: Store, mirror: Mirror, client: MlflowClient, claim_and_run: tuple[Claim, int]
+) -> None:
+    claim, attempt_id = claim_and_run
+    send_all(mirror)
+    (only,) = runs_of(client, store, claim.sweep_id)
+
+    assert store.set_mlflow_run(attempt_id, "another") == only.info.run_id
+
+
+@pytest.fixture
+def claim_and_run(store: Store) -> tuple[Claim, int]:
+    """A sweep with one trial that has ended."""
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    return claim, run(store, claim, 0, 0.5).id
+
+
+def test_the_same_metric_sent_twice_is_one(client: MlflowClient, mlflow_url: str) -> None:
+    """The mirror relies on it: what it repeats after a lost answer must not double."""
+    experiment = client.create_experiment(f"twice-{time.time_ns()}")
+    made = client.create_run(experiment)
+    metric = Metric("m", 0.5, 1_700_000_000_000, 3)
+
+    client.log_batch(made.info.run_id, metrics=[metric])
+    client.log_batch(made.info.run_id, metrics=[metric])
+
+    assert history(client, made, "m") == [(3, 0.5)]
