@@ -195,9 +195,9 @@ def _check_bounds(low: float, high: float, *, log: bool, least_log: str, positiv
 
 def _check_step(low: float, high: float, step: float) -> None:
     """The last value must be ``high``: else what is asked for would quietly be left out."""
-    if step > high - low:
-        raise FieldError("step", f"step must be at most high - low = {high - low}, got {step}")
     steps = _steps(low, high, step)
+    if steps < 1:
+        raise FieldError("step", f"step must be at most high - low = {high - low}, got {step}")
     if abs(low + steps * step - high) > 1e-6 * step:
         raise FieldError(
             "step",

@@ -1,0 +1,365 @@
+"""Specs: every refusal names its field, and what is accepted has no point that cannot train."""
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from sweeps.explain import FieldReason
+from sweeps.spec import SweepSpec, explain
+from worker.config import TrainConfig
+
+BASE = {"dataset": "digits", "depth": 10, "widen_factor": 1.0, "epochs": 3}
+
+
+def real(low: Any, high: Any, **options: Any) -> dict[str, Any]:
+    return {"kind": "float", "low": low, "high": high, **options}
+
+
+def whole(low: Any, high: Any, **options: Any) -> dict[str, Any]:
+    return {"kind": "int", "low": low, "high": high, **options}
+
+
+def choice(*values: Any, **options: Any) -> dict[str, Any]:
+    return {"kind": "choice", "values": list(values), **options}
+
+
+def fields(**changes: Any) -> dict[str, Any]:
+    space = {"alpha_v": real(0.001, 0.1, log=True)}
+    return {"name": "tiny", "base": BASE, "space": space, "num_points": 5} | changes
+
+
+def refusals(**changes: Any) -> list[tuple[str, str]]:
+    with pytest.raises(ValidationError) as error:
+        SweepSpec.model_validate(fields(**changes))
+    return [(item["path"], item["reason"]) for item in explain(error.value)]
+
+
+#: space -> the path and part of the reason it is refused with.
+UNUSABLE: list[tuple[dict[str, Any], str, str]] = [
+    ({"alpha_v": real(0.0, 0.1, log=True)}, "space.alpha_v.low", "above 0, got low = 0.0"),
+    ({"alpha_v": real(0.1, 0.001, log=True)}, "space.alpha_v.low", "below high, got low = 0.1"),
+    ({"alpha_v": real(0.1, 0.1)}, "space.alpha_v.low", "got low = 0.1 and high = 0.1"),
+    ({"alpha_v": real(1e-4, 1e-1, log=True, step=5e-4)}, "space.alpha_v.step", "with log"),
+    ({"alpha_v": real(float("nan"), 1.0)}, "space.alpha_v.low", "finite number, got nan"),
+    ({"alpha_v": real(0.1, float("inf"))}, "space.alpha_v.high", "finite number, got inf"),
+    ({"alpha_v": real("0.1", 1.0)}, "space.alpha_v.low", "valid number, got '0.1'"),
+    ({"alpha_v": real(-1.0, 1.0)}, "space.alpha_v", "greater than or equal to 0, got -1.0"),
+    ({"alpha_v": real(0.0, 1.0, step=0.3)}, "space.alpha_v.step", "last value is 0.9, not 1.0"),
+    ({"alpha_v": real(0.0, 1.0, step=2.0)}, "space.alpha_v.step", "at most high - low = 1.0"),
+    ({"alpha_v": real(0.0, 1.0, step=0.0)}, "space.alpha_v.step", "greater than 0, got 0.0"),
+    ({"alpha_v": {"kind": "float", "low": 0.1}}, "space.alpha_v.high", "missing"),
+    ({"alpha_v": {"kind": "normal"}}, "space.alpha_v.kind", "'float', 'int', 'choice'"),
+    ({"alpha_v": {"low": 1}}, "space.alpha_v.kind", "missing"),
+    ({"alpha_v": real(0.1, 0.2, q=1)}, "space.alpha_v.q", "not a field"),
+    ({"alpha_v": choice()}, "space.alpha_v.values", "at least 1 item"),
+    ({"alpha_v": choice(1, 1.0)}, "space.alpha_v.values.1", "differ, got 1.0 twice"),
+    ({"alpha_v": choice("high")}, "space.alpha_v", "valid number, got 'high'"),
+    ({"batch_size": whole(1, 10, step=4)}, "space.batch_size.step", "last value is 9, not 10"),
+    ({"batch_size": whole(0, 10, log=True)}, "space.batch_size.low", "at least 1, got low = 0"),
+    ({"batch_size": whole(1.5, 10)}, "space.batch_size.low", "valid integer"),
+    ({"batch_size": whole(0, 10)}, "space.batch_size", "greater than or equal to 1, got 0"),
+    ({"batch_size": whole(1, 10**30)}, "space.batch_size.high", "less than or equal to"),
+    ({"optimizer": choice("sgd", "lion")}, "space.optimizer", "'sgd', 'adam', 'adamw' or 'ndadam'"),
+    ({"betas": choice([0.9, 1.0])}, "space.betas", "less than 1, got 1.0"),
+    ({"lr": real(0.1, 0.2)}, "space.lr", "lr is not used by optimizer 'ndadam'"),
+    ({"depth": whole(10, 40)}, "space.depth", "6n + 4 and at least 10, got 11"),
+    ({"widen_factor": real(1.0, 2.0)}, "space.widen_factor", "whole, got 1.6180"),
+    ({"steps": whole(1, 9)}, "space.steps", "steps or epochs, not both"),
+    ({"learning_rate": real(0.1, 0.2)}, "space.learning_rate", "not a field of a training config"),
+    ({"seed": whole(0, 3)}, "space.seed", "replicates vary it"),
+    ({"split_seed": whole(0, 3)}, "space.split_seed", "the same images"),
+    ({}, "space", "at least 1 item"),
+    (
+        {"gamma_c": real(1.0, 2.0, when={"optimizer": ["sgd"]})},
+        "space.gamma_c.when",
+        "'optimizer' is not one",
+    ),
+    (
+        {"gamma_c": real(1.0, 2.0, when={"flip": ["x"]}), "flip": choice(True, False)},
+        "space.gamma_c.when.flip",
+        "got 'x'",
+    ),
+    (
+        {
+            "flip": choice(True, False, when={"bn_scale": ["fixed"]}),
+            "bn_scale": choice("fixed", "trainable", when={"flip": [True]}),
+        },
+        "space.bn_scale.when",
+        "circle",
+    ),
+    (
+        {
+            "flip": choice(True, False),
+            "bn_scale": choice("fixed", when={"flip": [True]}),
+            "gamma_c": real(1.0, 2.0, when={"flip": [False], "bn_scale": ["fixed"]}),
+        },
+        "space.gamma_c.when",
+        "never hold together",
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "path", "reason"), UNUSABLE)
+def test_a_space_that_cannot_be_sampled_or_trained_is_refused(
+    space: dict[str, Any], path: str, reason: str
+) -> None:
+    (refusal,) = refusals(space=space)
+
+    assert refusal[0] == path
+    assert reason in refusal[1]
+
+
+#: changes of a good spec -> the path and part of the reason it is refused with.
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"num_points": None}, "num_points", "must be set for sampler 'random'"),
+    ({"num_points": 10_000_000}, "num_points", "100000, got 10000000"),
+    ({"num_points": 0}, "num_points", "greater than or equal to 1"),
+    ({"num_points": 50_000, "replicates": 3}, "num_points", "50,000 points x 3 replicates"),
+    ({"sampler": "grid"}, "space.alpha_v", "needs a step or a choice"),
+    ({"sampler": "annealing"}, "sampler", "'grid', 'random', 'qmc', 'tpe' or 'gp'"),
+    ({"objective": {"metric": "test_error"}}, "objective.metric", "steer"),
+    ({"objective": {"metric": "accuracy"}}, "objective.metric", "validation_error"),
+    (
+        {"base": BASE | {"validation_fraction": 0.0}},
+        "base.validation_fraction",
+        "above 0",
+    ),
+    ({"base": BASE | {"lr": "0.1"}}, "base.lr", "valid number, got '0.1'"),
+    ({"base": BASE | {"lr": 0.1}}, "base.lr", "not used by optimizer 'ndadam'"),
+    ({"base": BASE | {"momentun": 0.9}}, "base.momentun", "not a field"),
+    ({"base": BASE | {"seed": 10**5000}}, "base.seed", "more than 60 digits"),
+    ({"base": BASE | {"seed": 2**31 - 1}, "replicates": 2}, "base.seed", "below 2^31"),
+    ({"resources": {"gpus": 2}}, "resources.gpus", "at most 1, one trial trains on one GPU, got 2"),
+    ({"resources": {"cpus": 0}}, "resources.cpus", "greater than 0"),
+    ({"scheduler": {"kind": "asha"}}, "scheduler.min_steps", "missing"),
+    ({"scheduler": {"kind": "hyperband"}}, "scheduler.kind", "'asha', 'median'"),
+    ({"budget": {"gpu_hours": -1.0}}, "budget.gpu_hours", "greater than 0, got -1.0"),
+    ({"name": ""}, "name", "at least 1 character"),
+    ({"name": "a\x00b"}, "name", "printable"),
+    ({"name": "  "}, "name", "more than spaces"),
+    ({"tags": ["a", 3]}, "tags.1", "valid string"),
+    ({"owner": "me"}, "owner", "not a field"),
+    ({"initial_points": [{"alpha_v": 0.5}]}, "initial_points.0.alpha_v", "got 0.5"),
+    ({"initial_points": [{"alpha_s": 0.5}]}, "initial_points.0", "exactly the fields"),
+]
+
+
+@pytest.mark.parametrize(("changes", "path", "reason"), WRONG)
+def test_a_spec_that_breaks_a_rule_is_refused_by_its_field(
+    changes: dict[str, Any], path: str, reason: str
+) -> None:
+    (refusal,) = refusals(**changes)
+
+    assert refusal[0] == path
+    assert reason in refusal[1]
+
+
+def test_several_wrong_fields_are_named_at_once() -> None:
+    found = refusals(num_points="5", sampler_seed=-1, base=BASE | {"eps": -1.0})
+
+    assert [path for path, _ in found] == ["base.eps", "num_points", "sampler_seed"]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {name: choice(0, 1) for name in list(TrainConfig.model_fields)[:30]},
+        {"batch_size": whole(1, 101), "warmup_steps": whole(0, 100)}
+        | {name: choice(*range(20)) for name in ("crop_pad", "alpha_v", "alpha_s", "eps")},
+        {"batch_size": whole(1, 10_000_000)},
+    ],
+)
+def test_a_huge_grid_is_refused_with_its_count_in_milliseconds(space: dict[str, Any]) -> None:
+    start = time.process_time()
+
+    ((path, reason),) = refusals(space=space, sampler="grid", num_points=None)
+
+    assert time.process_time() - start < 0.05
+    assert path == "space"
+    size = 1
+    for domain in space.values():
+        size *= len(domain["values"]) if "values" in domain else domain["high"] - domain["low"] + 1
+    assert f"{size:,}" in reason
+    assert "100,000" in reason
+
+
+def test_conditions_that_multiply_without_end_are_refused() -> None:
+    names = [name for name in TrainConfig.model_fields if name not in ("seed", "split_seed")][:20]
+    space = {name: choice(0, 1, 2) for name in names}
+    space["alpha_v"] = choice(0.1, when={name: [0] for name in names})
+
+    ((path, reason),) = refusals(space=space)
+
+    assert path == "space"
+    assert f"{3**20:,}" in reason
+
+
+def test_a_conditional_grid_counts_and_lists_only_what_is_active() -> None:
+    spec = SweepSpec.model_validate(
+        fields(
+            sampler="grid",
+            num_points=None,
+            replicates=3,
+            space={
+                "optimizer": choice("sgd", "ndadam"),
+                "lr": choice(0.1, 0.2, 0.3, when={"optimizer": ["sgd"]}),
+                "alpha_v": real(0.01, 0.03, step=0.01, when={"optimizer": ["ndadam"]}),
+                "gamma_c": choice(None, 2.5),
+            },
+        )
+    )
+
+    points = list(spec.grid_points())
+
+    assert spec.num_trials() == 3 * len(points) == 36
+    assert len({repr(sorted(p.items(), key=str)) for p in points}) == 12
+    assert {"optimizer": "ndadam", "alpha_v": 0.03, "gamma_c": None} in points
+    assert all(("lr" in p) == (p["optimizer"] == "sgd") for p in points)
+
+
+def test_a_budget_bounds_the_trials_and_a_small_space_the_points() -> None:
+    space = {"gamma_c": choice(1.0, 2.0)}
+
+    assert SweepSpec.model_validate(fields(space=space, replicates=2)).num_trials() == 4
+    assert SweepSpec.model_validate(fields(budget={"trials": 3})).num_trials() == 3
+
+
+def test_a_spec_survives_json() -> None:
+    spec = SweepSpec.model_validate(
+        fields(
+            scheduler={"kind": "asha", "min_steps": 10},
+            initial_points=[{"alpha_v": 0.05}],
+            space={"alpha_v": real(0.001, 0.1, log=True)},
+            tags=["α"],
+        )
+    )
+
+    assert SweepSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert SweepSpec.model_validate(spec.model_dump(mode="json", exclude_unset=True)) == spec
+
+
+# --- Either refused, or every point of it can be trained ---------------------------------------
+
+#: Values of fields that conditions may name, so that rules over two fields are met often.
+CHOICES: dict[str, list[Any]] = {
+    "optimizer": ["sgd", "adam", "ndadam"],
+    "nesterov": [True, False],
+    "decay_on": ["vectors", "scalars", "all"],
+    "bn_scale": ["trainable", "fixed", "frozen"],
+}
+#: Domains of the other fields; about one in four has a value that some rule refuses.
+DOMAINS: dict[str, list[dict[str, Any]]] = {
+    "lr": [real(1e-3, 0.5, log=True), choice(0.1, 1), real(-0.5, 0.5)],
+    "alpha_v": [real(0.0, 0.2), real(0.01, 0.05, step=0.01), choice(0.05, "x")],
+    "alpha_s": [real(1e-4, 0.1, log=True), choice(None, 0.01)],
+    "momentum": [real(0.0, 0.9), real(0.5, 0.99), choice(0.9, 1.0), choice(0, 0.9)],
+    "betas": [choice([0.9, 0.99], [0.9, 0.999]), choice([0.9, 1.0])],
+    "gamma_c": [choice(None, 1.0, 2.5), real(0.5, 5.0, log=True), real(0.0, 1.0)],
+    "depth": [choice(10, 16), whole(10, 22, step=6), whole(10, 22), whole(10, 22, step=3)],
+    "widen_factor": [real(1.0, 2.0, step=0.0625), choice(1, 7.5), real(1.0, 2.0)],
+    "batch_size": [whole(1, 512, log=True), whole(16, 64, step=16)],
+    "steps": [whole(10, 90), choice(None, 50)],
+    "lr_schedule": [choice("cosine", "constant", [[0, 1.0], [9, 0.5]]), choice([[5, 1.0], [5, 2]])],
+    "flip": [choice(True, False), choice(0, 1)],
+}
+#: The condition that each of these fields needs where the optimizer varies.
+READ_BY: dict[str, list[str]] = {
+    "lr": ["sgd", "adam"],
+    "momentum": ["sgd"],
+    "nesterov": ["sgd"],
+    "alpha_v": ["ndadam"],
+    "alpha_s": ["ndadam"],
+    "betas": ["adam", "ndadam"],
+}
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    for name in draw(st.lists(st.sampled_from(sorted(CHOICES)), max_size=3, unique=True)):
+        known = CHOICES[name][: None if draw(st.integers(0, 7)) == 0 else 2]
+        space[name] = choice(*draw(st.lists(st.sampled_from(known), min_size=1, unique=True)))
+    others = st.lists(st.sampled_from(sorted(DOMAINS)), min_size=not space, max_size=3, unique=True)
+    for name in draw(others):
+        space[name] = dict(draw(st.sampled_from(DOMAINS[name])))
+    for name in space:
+        when = draw(conditions(name, space))
+        if when:
+            space[name]["when"] = when
+    optimizer = draw(st.sampled_from(["sgd", "ndadam"]))
+    return fields(base={"optimizer": optimizer}, space=space)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, name: str, space: dict[str, Any]) -> dict[str, list[Any]]:
+    """Mostly the condition that makes sense, at times any."""
+    optimizers = space.get("optimizer", {}).get("values", [])
+    sensible = [o for o in optimizers if o in READ_BY.get(name, [])]
+    if sensible and draw(st.integers(0, 5)):
+        return {"optimizer": sensible}
+    others = [other for other in CHOICES if other in space and other != name]
+    if not others or draw(st.integers(0, 3)):
+        return {}
+    other = draw(st.sampled_from(others))
+    return {other: draw(st.lists(st.sampled_from(space[other]["values"]), min_size=1, unique=True))}
+
+
+def some_points(draw: st.DrawFn, spec: SweepSpec) -> list[dict[str, Any]]:
+    """A point of each branch, drawn anywhere in its domains."""
+    points = []
+    for branch in spec.branches():
+        point = dict(branch.fixed)
+        for name, domain in branch.free.items():
+            size = domain.size()
+            if size is not None:
+                point[name] = domain.value(draw(st.integers(0, size - 1)))
+            else:
+                assert domain.kind == "float"
+                point[name] = draw(st.floats(domain.low, domain.high))
+        points.append(point)
+    return points
+
+
+def accepted_or_refused(raw: dict[str, Any]) -> tuple[SweepSpec | None, list[FieldReason]]:
+    """The spec, or why there is none."""
+    try:
+        return SweepSpec.model_validate(raw), []
+    except ValidationError as error:
+        return None, explain(error)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_spec_is_refused_or_every_point_of_it_can_be_trained(data: st.DataObject) -> None:
+    spec, refused = accepted_or_refused(data.draw(specs()))
+
+    assert all(item["path"] and item["reason"] for item in refused)
+    event("refused" if spec is None else "accepted")
+    if spec is None:
+        return
+    for _ in range(5):
+        for point in data.draw(st.composite(some_points)(spec)):
+            config = spec.config(point, seed=spec.base.seed)
+            assert config.resolved().stored()["seed"] == spec.base.seed
+            assert all(
+                domain.holds(point[name]) for name, domain in spec.space.items() if name in point
+            )
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(SweepSpec.model_fields)), json_values)
+def test_any_json_in_any_field_is_accepted_or_explained(name: str, value: Any) -> None:
+    _, refused = accepted_or_refused(fields(**{name: value}))
+
+    assert all(len(item["reason"]) < 1000 for item in refused)
