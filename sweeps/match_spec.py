@@ -8,7 +8,7 @@ import math
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from ndadam.blocks import FEWEST_BLOCKS
 from ndadam.matching import burn_in_steps, least_block
@@ -22,41 +22,15 @@ from ndadam.theory import (
     beta2_equivalent,
     relaxation_steps,
 )
-from sweeps.explain import explain
+from sweeps.match_arms import Arm, build_config, setting_of
 from sweeps.spec import Budget, Label, Resources, SpecModel
-from worker.config import (
-    FieldError,
-    Fraction,
-    LrSchedule,
-    Optimizer,
-    Rate,
-    SchedulePoints,
-    TrainConfig,
-)
+from worker.config import FieldError, SchedulePoints, TrainConfig
 from worker.schedules import Factor, build_schedule
+
+__all__ = ["Arm", "MatchSpec", "setting_of"]
 
 #: A measured series holds at most this many records per run.
 _MOST_RECORDS = 20_000
-
-
-class Arm(SpecModel):
-    """One of the two optimizers with its own fields; unset ones take their published values."""
-
-    optimizer: Optimizer
-    lr: Rate | None = None
-    momentum: Fraction | None = None
-    nesterov: bool | None = None
-    alpha_v: Rate | None = None
-    alpha_s: Rate | None = None
-    alpha_s_schedule: LrSchedule | None = None
-    betas: tuple[Fraction, Fraction] | None = None
-    eps: Rate | None = None
-    weight_decay: Rate | None = None
-    decay_on: Literal["vectors", "scalars", "all"] | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """The fields that were set, ``optimizer`` included."""
-        return {k: v for k, v in self.model_dump().items() if v is not None}
 
 
 class MatchSpec(SpecModel):
@@ -123,7 +97,7 @@ class MatchSpec(SpecModel):
     @cached_property
     def source_config(self) -> TrainConfig:
         """The resolved config of the source, at base.seed."""
-        return _build(self._shared, self.source.fields(), "source").resolved()
+        return build_config(self._shared, self.source.fields(), "source").resolved()
 
     def target_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
         """The resolved config of the target at a learning rate, at base.seed.
@@ -135,7 +109,7 @@ class MatchSpec(SpecModel):
         if points is not None:
             arm.setdefault("alpha_s_schedule", self.source_config.lr_schedule)
             shared["lr_schedule"] = points
-        return _build(shared, arm, "target").resolved()
+        return build_config(shared, arm, "target").resolved()
 
     def calibration_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
         """The target as calibration runs train it: shorter where ``calibration_steps`` says so.
@@ -239,6 +213,11 @@ class MatchSpec(SpecModel):
                     name, f"{name} belongs to source or target, not to base; got {value[name]!r}"
                 )
         return value
+
+    @field_serializer("base")
+    def _what_was_set(self, base: TrainConfig) -> dict[str, Any]:
+        # Written out, what base leaves open would be refused here: it belongs to the two arms.
+        return base.model_dump(mode="json", exclude_unset=True)
 
     @model_validator(mode="after")
     def _rate_is_open(self) -> Self:
@@ -368,27 +347,3 @@ class MatchSpec(SpecModel):
                 f"the {side} is stationary only after about {settled} steps, and the window starts "
                 f"at {start}; base.steps = {enough} would do with the default window",
             )
-
-
-def setting_of(config: TrainConfig, *, open_rate: bool = False) -> OptimizerSetting:
-    """What theory needs to know of a resolved config; vectors' decay only."""
-    rate = config.alpha_v if config.optimizer == "ndadam" else config.lr
-    decays = config.optimizer != "ndadam" and config.decay_on in ("vectors", "all")
-    return OptimizerSetting(
-        config.optimizer,
-        lr=None if open_rate else rate,
-        weight_decay=(config.weight_decay or 0.0) if decays else 0.0,
-        momentum=config.momentum or 0.0,
-        nesterov=bool(config.nesterov),
-        betas=config.betas or (0.9, 0.999),
-    )
-
-
-def _build(base: dict[str, Any], arm: dict[str, Any], side: str) -> TrainConfig:
-    """The config of one side; its error names the part of the spec that holds the field."""
-    try:
-        return TrainConfig.model_validate({**base, **arm})
-    except ValidationError as error:
-        first = explain(error)[0]
-        where = side if first["path"].split(".")[0] in Arm.model_fields else "base"
-        raise FieldError(f"{where}.{first['path']}", first["reason"]) from error

@@ -1,0 +1,54 @@
+"""The two sides of a match: an optimizer with its own fields, and what theory knows of it."""
+
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from ndadam.theory import OptimizerSetting
+from sweeps.explain import explain
+from sweeps.spec import SpecModel
+from worker.config import FieldError, Fraction, LrSchedule, Optimizer, Rate, TrainConfig
+
+
+class Arm(SpecModel):
+    """One of the two optimizers with its own fields; unset ones take their published values."""
+
+    optimizer: Optimizer
+    lr: Rate | None = None
+    momentum: Fraction | None = None
+    nesterov: bool | None = None
+    alpha_v: Rate | None = None
+    alpha_s: Rate | None = None
+    alpha_s_schedule: LrSchedule | None = None
+    betas: tuple[Fraction, Fraction] | None = None
+    eps: Rate | None = None
+    weight_decay: Rate | None = None
+    decay_on: Literal["vectors", "scalars", "all"] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that were set, ``optimizer`` included."""
+        return {k: v for k, v in self.model_dump().items() if v is not None}
+
+
+def setting_of(config: TrainConfig, *, open_rate: bool = False) -> OptimizerSetting:
+    """What theory needs to know of a resolved config; vectors' decay only."""
+    rate = config.alpha_v if config.optimizer == "ndadam" else config.lr
+    decays = config.optimizer != "ndadam" and config.decay_on in ("vectors", "all")
+    return OptimizerSetting(
+        config.optimizer,
+        lr=None if open_rate else rate,
+        weight_decay=(config.weight_decay or 0.0) if decays else 0.0,
+        momentum=config.momentum or 0.0,
+        nesterov=bool(config.nesterov),
+        betas=config.betas or (0.9, 0.999),
+    )
+
+
+def build_config(base: dict[str, Any], arm: dict[str, Any], side: str) -> TrainConfig:
+    """The config of one side; its error names the part of the spec that holds the field."""
+    try:
+        return TrainConfig.model_validate({**base, **arm})
+    except ValidationError as error:
+        first = explain(error)[0]
+        where = side if first["path"].split(".")[0] in Arm.model_fields else "base"
+        raise FieldError(f"{where}.{first['path']}", first["reason"]) from error
