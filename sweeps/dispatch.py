@@ -88,7 +88,8 @@ class Dispatcher:
     def replay(self) -> None:
         """Feed the proposer with what the store has; queue what is unfinished."""
         for trial in self._store.all_trials(self._claim.sweep_id):
-            if self._limits.counts_gpus:
+            # A match reads its trials' provenance, and has few of them.
+            if self._limits.counts_gpus or trial.role:
                 trial = self._store.trial(trial.sweep_id, trial.number)
             self._limits.count(trial)
             self._replay_curve(trial)
