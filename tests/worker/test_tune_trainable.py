@@ -1,0 +1,117 @@
+"""The adapter, on a real local Ray: actors are reused, threads set, logs kept."""
+
+import os
+
+import pytest
+
+from worker.tune_trainable import WORST
+
+pytestmark = [
+    pytest.mark.stack,
+    # Ray leaves files and sockets of its own processes to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def local_ray(tmp_path_factory):
+    import ray
+
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    # Ray refuses socket paths over 107 bytes, so its folder is directly below /tmp.
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield tmp_path_factory.mktemp("tune")
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def results(local_ray, data_home, tiny_config):
+    """Four trials one after another in one actor: two good ones, a divergence, a refusal."""
+    from ray import tune
+
+    from worker.tune_trainable import trainable
+
+    def task(number, **fields):
+        base = tiny_config.model_dump(exclude_unset=True)
+        if fields.get("optimizer"):
+            base.pop("alpha_s")
+        config = type(tiny_config).model_validate(base | fields)
+        return {
+            "config": config.stored(),
+            "device": "cpu",
+            "measurement": {"per_layer": True} if number == 1 else None,
+            "checkpoint_dir": str(local_ray / "checkpoints" / str(number)),
+            "data_home": str(data_home),
+            "log_path": str(local_ray / "logs" / f"{number}.log"),
+        }
+
+    tasks = [
+        task(0),
+        task(1),
+        task(2, optimizer="sgd", lr=1e12),
+        task(3, batch_size=97),
+        task(4),
+    ]
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, {"cpu": 1}),
+        param_space={"task": tune.grid_search(tasks)},
+        tune_config=tune.TuneConfig(
+            metric="objective", mode="min", reuse_actors=True, max_concurrent_trials=1
+        ),
+        run_config=tune.RunConfig(name="adapter", storage_path=str(local_ray), verbose=0),
+    )
+    found = sorted(tuner.fit(), key=lambda r: r.config["task"]["checkpoint_dir"])
+    return found, local_ray / "logs"
+
+
+def test_reports_arrive_whole_with_a_finite_objective(results):
+    (first, measured, *_), _ = results
+
+    report = first.metrics["report"]
+    assert report["status"] == "complete"
+    assert report["step"] == report["num_steps"] == 12
+    assert first.metrics["objective"] == report["metrics"]["validation_error"]
+    assert len(measured.metrics["report"]["series"]["effective_lr/conv5"]["values"]) == 4
+
+
+def test_trials_share_an_actor_and_one_thread_each(results):
+    (first, second, *_, last), _ = results
+
+    where = [r.metrics["report"]["provenance"] for r in (first, second)]
+    assert where[0]["pid"] == where[1]["pid"] != os.getpid()
+    assert where[0]["threads"] == 1
+    # After a divergence and a failure a trial still gives the numbers of the first.
+    a, b = (r.metrics["report"]["metrics"] for r in (first, last))
+    assert a.pop("images_per_second") > 0
+    assert b.pop("images_per_second") > 0
+    assert a == b
+
+
+def test_a_divergence_is_a_report_and_no_error(results):
+    (_, _, diverged, *_), _ = results
+
+    assert diverged.error is None
+    assert diverged.metrics["report"]["status"] == "diverged"
+    assert diverged.metrics["objective"] == WORST
+
+
+def test_an_exception_fails_its_trial_alone_and_is_in_its_log(results):
+    found, logs = results
+
+    assert [r.error is not None for r in found] == [False, False, False, True, False]
+    text = (logs / "3.log").read_text()
+    assert "FieldError: batch_size must be at most the 84 training images" in text
+    assert "Traceback" in text
+
+
+def test_each_trial_has_a_log_of_its_own(results):
+    _, logs = results
+
+    lines = (logs / "0.log").read_text().splitlines()
+
+    assert "attempt starts in process" in lines[0]
+    assert [line.split("step ")[1].split()[0] for line in lines[1:]] == ["4/12", "8/12", "12/12"]
