@@ -323,7 +323,8 @@ class MatchSpec(SpecModel):
                 f"{steps}",
             )
         needed = 2 * FEWEST_BLOCKS * self.least_block * self.record_every
-        if stop - start < needed:
+        records = -(-stop // self.record_every) - -(-start // self.record_every)
+        if records < 2 * FEWEST_BLOCKS * self.least_block:
             raise FieldError(
                 "window",
                 f"window must span at least {needed} steps for an interval and a drift test, got "
