@@ -41,11 +41,10 @@ class _Replicate:
 
     def mean_until(self, step: int) -> float | None:
         """Mean of the losses up to a step; None where it is not there yet."""
-        if not self.steps or (self.steps[-1] < step and not self.diverged):
-            return None
-        if self.diverged and self.steps[-1] < step:
-            return DIVERGED
-        return statistics.fmean(self.losses[: bisect.bisect_right(self.steps, step)])
+        if not self.steps or self.steps[-1] < step:
+            return DIVERGED if self.diverged else None
+        until = self.losses[: bisect.bisect_right(self.steps, step)]
+        return statistics.fmean(until) if until else None
 
 
 @dataclass
@@ -189,7 +188,10 @@ class PointScheduler:
         replicate = self._replicate(trial)
         replicate.is_over = True
         replicate.diverged = state == TrialState.DIVERGED
-        if replicate.steps:
+        if replicate.diverged:
+            # Such a point is never the best, whatever its other seeds do.
+            self._stopped.setdefault(trial.point, f"stopped early: seed {trial.seed} diverged")
+        elif replicate.steps:
             self._judge(trial, replicate.steps[-1])
 
     def cause(self, point: int) -> str | None:

@@ -38,6 +38,8 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 REPEATS = 100
 #: Points that may be asked for ahead of need where results do not change them.
 LOOKAHEAD = 32
+#: Refused proposals in a row after which a model is no longer asked.
+_INSISTS = 3
 
 
 @dataclass(frozen=True)
@@ -225,10 +227,10 @@ class _Model:
         every = sorted(points, key=lambda point: point.number)
         mine = [point for point in every if point.branch == self.branch.number]
         seed = _seed(self._spec.sampler_seed, self.branch.number, len(mine), repeats)
-        study = optuna.create_study(
-            direction=self._spec.objective.direction,
-            sampler=_MODELS[self._spec.sampler](seed),
-        )
+        # A model may insist on its optimum; chance finds what is left of the space.
+        is_stuck = repeats >= _INSISTS
+        sampler = RandomSampler(seed) if is_stuck else _MODELS[self._spec.sampler](seed)
+        study = optuna.create_study(direction=self._spec.objective.direction, sampler=sampler)
         worst = self._worst_case(every)
         trials = (self._trial(point, worst) for point in mine)
         study.add_trials([trial for trial in trials if trial is not None])
