@@ -7,6 +7,7 @@ a parameter, D spans all others (a filter's C, H, W), so (V, D) means the parame
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 # Tangents shorter than this many rounding errors of the projection are rounding errors.
 _PROJECTION_ERRORS = 16
@@ -60,19 +61,18 @@ def foreach_turn_vectors_(
     What is one number per vector is computed for all parameters at once, as (N,).
     """
     beta1, beta2 = betas
-    radials = [
-        p.sum(d, keepdim=True) for p, d in zip(torch._foreach_mul(grads, ws), dims, strict=True)
-    ]
+    products = torch._foreach_mul(grads, ws)
+    radials = [p.sum(d, keepdim=True) for p, d in zip(products, dims, strict=True)]
     tangents = torch._foreach_addcmul(grads, ws, radials, value=-1)
     torch._foreach_lerp_(exp_avgs, tangents, 1 - beta1)
-    squares = [x.view(-1) for x in exp_avg_sqs]
-    square = torch.cat(squares)
+    square = _flat(exp_avg_sqs)
     square.lerp_(tangent_squares(_norms(tangents, dims), _flat(radials)), 1 - beta2)
-    torch._foreach_copy_(squares, _split_like(square, squares))
+    torch._foreach_copy_(exp_avg_sqs, _split_like(square, exp_avg_sqs))
 
     factor = step_factors(square, step=step, lr=lr, betas=betas, eps=eps)
     torch._foreach_addcmul_(ws, exp_avgs, _split_like(factor, exp_avg_sqs))
-    torch._foreach_mul_(ws, _split_like(rescaling(_norms(ws, dims), square), exp_avg_sqs))
+    factor = rescaling(_norms(ws, dims), square)
+    torch._foreach_mul_(ws, _split_like(factor, exp_avg_sqs))
 
 
 def tangent_squares(length: Tensor, radial: Tensor) -> Tensor:
@@ -119,16 +119,18 @@ def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 def _norms(tensors: list[Tensor] | tuple[Tensor, ...], dims: list[tuple[int, ...]]) -> Tensor:
     """Norm of every vector of every tensor, (N,)."""
-    return torch.cat(
-        [torch.linalg.vector_norm(t, dim=d).view(-1) for t, d in zip(tensors, dims, strict=True)]
-    )
+    return _flat([torch.linalg.vector_norm(t, dim=d) for t, d in zip(tensors, dims, strict=True)])
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:
-    return torch.cat([t.view(-1) for t in tensors])
+    """All elements one after the other, (N,)."""
+    flat: Tensor = _flatten_dense_tensors(tensors)  # type: ignore[no-untyped-call]
+    return flat
 
 
-def _split_like(flat: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+def _split_like(flat: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
     """Views into ``flat`` (N,) with the shapes of ``tensors``."""
-    parts = torch.split(flat, [t.numel() for t in tensors])
-    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+    parts: tuple[Tensor, ...] = _unflatten_dense_tensors(  # type: ignore[no-untyped-call]
+        flat, tensors
+    )
+    return parts
