@@ -1,0 +1,120 @@
+"""Which parameters of an optimizer take the fused step, and what the step has to know of them."""
+
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ndadam.fused import FusedGroup, FusedStep
+
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+#: A parameter with its state.
+Pair = tuple[Tensor, dict[str, Tensor]]
+
+
+def new_fused_step() -> "FusedStep | None":
+    """The fused step of one optimizer, None where Triton is not installed."""
+    if not _HAS_TRITON:
+        return None
+    from ndadam.fused import FusedStep
+
+    return FusedStep()
+
+
+def check_fused(group: dict[str, Any]) -> None:
+    """Refuse ``fused=True`` where nothing can be fused, with torch's error type.
+
+    Raises:
+        RuntimeError: Together with ``foreach=True``, without Triton, or for parameters that are
+            not on a CUDA device.
+    """
+    if not group["fused"]:
+        return
+    if group["foreach"]:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together")
+    if not _HAS_TRITON:
+        raise RuntimeError("fused=True needs Triton, which is not installed; leave fused out")
+    for p in group["params"]:
+        if not runs_kernels(p):
+            raise RuntimeError(
+                f"fused=True needs parameters on a CUDA device, got one of shape {tuple(p.shape)} "
+                f"on {p.device}; leave fused out to have it chosen"
+            )
+
+
+def runs_kernels(p: Tensor) -> bool:
+    """Whether Triton's kernels run where ``p`` is."""
+    return p.is_cuda and torch.version.hip is None
+
+
+def wants_fused(group: dict[str, Any]) -> bool:
+    """Whether a group's settings allow the fused step: unless something else is asked for."""
+    if group["fused"] is None:
+        return group["foreach"] is None and not torch.compiler.is_compiling()
+    return bool(group["fused"])
+
+
+def fused_group(pairs: Sequence[Pair], group: dict[str, Any]) -> "FusedGroup":
+    """The operands of one group's fused step; step counts move to the parameters' device."""
+    from ndadam.fused import FusedGroup
+
+    for p, state in pairs:
+        if state["step"].device != p.device:
+            state["step"] = state["step"].to(p.device)
+    return FusedGroup(
+        params=[p for p, _ in pairs],
+        grads=[p.grad for p, _ in pairs if p.grad is not None],
+        exp_avgs=[state["exp_avg"] for _, state in pairs],
+        exp_avg_sqs=[state["exp_avg_sq"] for _, state in pairs],
+        steps=[state["step"] for _, state in pairs],
+        lr=group["lr"],
+        betas=group["betas"],
+        eps=group["eps"],
+        vector_dim=group["vector_dim"],
+        weight_decay=group["weight_decay"],
+        maximize=group["maximize"],
+    )
+
+
+def refuse_new_state_in_capture(p: Tensor) -> None:
+    """Refuse a first step inside a CUDA graph capture: each replay would be a first step."""
+    if p.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "NDAdam cannot create its state inside a CUDA graph capture: take one step with these "
+            "parameters before capturing"
+        )
+
+
+def prepare_capture(group: dict[str, Any], device: torch.device, *, is_fused: bool) -> None:
+    """Keep the learning rate of a capturable group on the device; refuse captures that go wrong.
+
+    Raises:
+        RuntimeError: In a capture: without ``capturable``; for parameters whose steps are counted
+            on the host; with a learning rate that is a number, which every replay would repeat.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        _refuse_unsafe_capture(group, is_fused=is_fused)
+    elif group["capturable"] and not isinstance(group["lr"], Tensor):
+        group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
+
+
+def _refuse_unsafe_capture(group: dict[str, Any], *, is_fused: bool) -> None:
+    if not group["capturable"]:
+        raise RuntimeError(
+            "Attempting CUDA graph capture of step() for an instance of NDAdam but "
+            "param_groups' capturable is False"
+        )
+    if not is_fused:
+        raise RuntimeError(
+            "only NDAdam's fused step can be captured in a CUDA graph: this group has parameters "
+            "that it does not take (float64, vectors that are not dense in memory, fused=False)"
+        )
+    if not isinstance(group["lr"], Tensor) or not group["lr"].is_cuda:
+        raise RuntimeError(
+            f"the learning rate to capture must be a tensor on the device, got {group['lr']!r}: "
+            "take one step before capturing, which makes a number one"
+        )
