@@ -235,7 +235,7 @@ class EffectiveLR:
         return (sums.index_add_(1, self._layer_index, values) / self._layer_counts).flatten()
 
     def _weights(self) -> list[Tensor]:
-        return [v.parameter.movedim(v.vector_dim, 0) for v in self.rows.vectors]
+        return [_vectors_first(v.parameter, v.vector_dim) for v in self.rows.vectors]
 
     def _copy_gradients(self) -> None:
         views, gradients = [], []
@@ -244,7 +244,7 @@ class EffectiveLR:
                 view.zero_()
             else:
                 views.append(view)
-                gradients.append(v.parameter.grad.movedim(v.vector_dim, 0))
+                gradients.append(_vectors_first(v.parameter.grad, v.vector_dim))
         if views:
             torch._foreach_copy_(views, gradients)
 
@@ -256,6 +256,10 @@ def _quantities(with_split: bool) -> list[str]:
     """Recorded per layer, in order."""
     ratios = ["projection_ratio", "projection_ratio_on_w"] if with_split else []
     return [*_MEAN_SQUARES, "radial_gradient", *ratios]
+
+
+def _vectors_first(tensor: Tensor, vector_dim: int) -> Tensor:
+    return tensor if vector_dim == 0 else tensor.movedim(vector_dim, 0)
 
 
 def _ratio(a: Tensor, b: Tensor) -> Tensor:
