@@ -207,6 +207,8 @@ class Dispatcher:
         attempt = run.attempt or self._writer.start(run.trial.number)
         ending = self._ending(run, error, lost=lost)
         self._scheduler.ended(run.trial, ending.trial_state)
+        if self._scheduler.cause(run.trial.point) is not None:
+            self._stop_point(run.trial.point)
         self._writer.end(attempt, ending)
         if ending.trial_state == TrialState.WAITING:
             self._waiting.append(run.trial)
