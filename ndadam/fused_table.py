@@ -208,4 +208,5 @@ class AddressColumns:
 
 
 def is_capturing(device: torch.device) -> bool:
+    """Whether a CUDA graph is being captured on ``device`` now."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
