@@ -1,5 +1,6 @@
 """Closed forms against the oracles, and curves against the recurrence taken step by step."""
 
+import doctest
 import json
 import math
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ndadam.theory
 from ndadam.lag import trusted_until
 from ndadam.theory import (
     CRITERIA,
@@ -450,3 +452,10 @@ def test_theory_loads_neither_torch_nor_numpy():
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_example_of_the_documentation_is_true():
+    found = doctest.testmod(ndadam.theory)
+
+    assert found.attempted >= 3
+    assert found.failed == 0
