@@ -36,7 +36,6 @@ def trainable(params: dict[str, Any]) -> None:
     without a final report when a stop was requested (``worker.stop_file``); its checkpoint stands.
     """
     task = params["task"]
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     with _log_to(Path(task["log_path"])) as log:
         _use_trial_threads()
         measurement = task.get("measurement")
