@@ -141,9 +141,11 @@ def trend(sweep: Sweep, points: Sequence[Point], param: str) -> list[Trend]:
     if found is None:
         return []
     ranges = [part for part in found.bins if part.value is None and part.n >= 2]
+    values = [part for part in found.bins if part.value is not None and part.n]
     if ranges:
         return [_trend(part, log=found.log) for part in ranges] if len(ranges) >= LEAST_BINS else []
-    return [_trend(part, log=found.log) for part in found.bins if part.n and part.value is not None]
+    # Where every value was tried once, the means are the points that are drawn anyway.
+    return [_trend(part, log=found.log) for part in values] if any(p.n > 1 for p in values) else []
 
 
 def _trend(part: SensitivityBin, *, log: bool) -> Trend:

@@ -2,7 +2,8 @@
 // and says what an action's refusal was. Plots are fetched when they come near the screen.
 "use strict";
 
-const REDRAW_PLOTS_MS = 2000;
+// Plots and the result table read every point of a sweep; the other parts read one page of it.
+const REDRAW_WHOLE_MS = 2000;
 const REFRESH_PARTS_MS = 500;
 
 // ---- Plots
@@ -139,7 +140,10 @@ function paced(ms, action) {
 }
 
 const refreshParts = paced(REFRESH_PARTS_MS, () => document.body.dispatchEvent(new CustomEvent("live")));
-const refreshPlots = paced(REDRAW_PLOTS_MS, redrawPlots);
+const refreshWhole = paced(REDRAW_WHOLE_MS, () => {
+  document.body.dispatchEvent(new CustomEvent("live-whole"));
+  redrawPlots();
+});
 
 function follow(address) {
   const light = document.getElementById("live");
@@ -150,11 +154,16 @@ function follow(address) {
   const events = new EventSource(address);
   const refresh = () => {
     refreshParts();
-    refreshPlots();
+    refreshWhole();
   };
   events.onopen = () => show("open", "live");
   events.onerror = () => show("waiting", events.readyState === EventSource.CLOSED ? "not live: reload the page" : "reconnecting");
   for (const kind of ["message", "sweep", "trial", "progress", "result"]) events.addEventListener(kind, refresh);
+  // The sweep is finished. A stream that is not closed here would be opened again and again.
+  events.addEventListener("end", () => {
+    events.close();
+    refresh();
+  });
   addEventListener("pagehide", () => events.close());
 }
 

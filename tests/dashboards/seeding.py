@@ -232,11 +232,12 @@ def finished_sweep(store: Store, name: str, clock: Clock, num_points: int = 10) 
         sweep_id,
         {
             "experiment_id": "3",
-            "url": "http://127.0.0.1:5000/#/experiments/3",
+            "url": "http://127.0.0.1:5000/#/experiments/3/runs/a1b2",
             "behind_seconds": 0.0,
             "error": None,
         },
     )
+    store.set_mlflow_run(store.trial(sweep_id, 0).attempts[0].id, "c3d4")
     store.release(claimed, SweepState.COMPLETE, "all done")
     return sweep_id
 
@@ -260,9 +261,9 @@ def running_sweep(store: Store, name: str, clock: Clock) -> tuple[str, Claim, in
     return sweep_id, claimed, waiting[0].number, attempt.id
 
 
-def finished_match(store: Store, clock: Clock) -> str:
+def finished_match(store: Store, clock: Clock, name: str = "sgd-to-ndadam") -> str:
     """A match of ND-Adam to SGD with a verdict; return its id."""
-    spec = match_spec()
+    spec = {**match_spec(), "name": name}
     sweep, _ = store.create_sweep("match", spec, name=spec["name"], tags=["digits"], num_trials=8)
     claimed = claim(store)
     result = match_result()

@@ -34,7 +34,7 @@ class Page(HTMLParser):
                 self.addresses.append(values[name])
         if "data-plot" in values:
             self.plots[values["id"]] = values["data-plot"]
-        if values.get("class") == "table":
+        if "table" in values.get("class", "").split():
             self._rows = self.tables.setdefault(values["aria-label"], [])
         elif tag == "tr" and self._rows is not None:
             self._rows.append([])
@@ -151,6 +151,18 @@ class TestSweepPage:
         assert rows[1][1].startswith(f"{100 * best['mean']:.2f} ± ")
         assert all(row[6].endswith("selected") for row in rows[1:])
 
+    def test_optimizers_are_compared_with_a_verdict(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        rows = open_page(client, f"/sweeps/{seeded.sweep}").tables["Comparisons"]
+        found = {row[0]: row[-1] for row in rows[1:]}
+
+        assert found == {
+            "ndadam − sgd": "not shown",
+            "ndadam − adam": "lower",
+            "sgd − adam": "not shown",
+        }
+
     def test_the_interval_is_student_s_with_two_degrees_of_freedom(
         self, client: TestClient, seeded: Seeded
     ) -> None:
@@ -218,7 +230,7 @@ class TestSweepPage:
 
         assert "/events" not in addresses
         assert "/cancel" not in addresses
-        assert "http://127.0.0.1:5000/#/experiments/3" in addresses
+        assert "http://127.0.0.1:5000/#/experiments/3/runs/a1b2" in addresses
 
     def test_an_mlflow_address_that_is_no_web_address_is_no_link(
         self, empty_store: Store, empty_client: TestClient
@@ -258,6 +270,13 @@ class TestTrialPage:
             "versions.torch",
         ):
             assert part in text, part
+
+    def test_an_attempt_leads_to_its_run_in_mlflow(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        addresses = open_page(client, f"/sweeps/{seeded.sweep}/trials/0").addresses
+
+        assert "http://127.0.0.1:5000/#/experiments/3/runs/c3d4" in addresses
 
     def test_it_plots_what_was_reported(self, client: TestClient, seeded: Seeded) -> None:
         plots = open_page(client, f"/sweeps/{seeded.sweep}/trials/0").plots

@@ -1,0 +1,62 @@
+"""Takes the screenshots of the documentation from a seeded store, whose names say so.
+
+python -m tests.dashboards.screenshots docs/images
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+from playwright.sync_api import Browser
+
+from sweeps.store import Store
+from tests.dashboards import seeding
+from tests.dashboards.serving import chromium, served
+
+Scheme = Literal["light", "dark"]
+WIDTH = 1280
+
+
+def take(browser: Browser, url: str, path: Path, scheme: Scheme, height: int) -> None:
+    """Draw every plot of a page, then keep its first ``height`` pixels."""
+    context = browser.new_context(
+        viewport={"width": WIDTH, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.goto(url)
+    for plot in page.locator("[data-plot]").all():
+        plot.scroll_into_view_if_needed()
+        page.wait_for_function("e => e.dataset.drawn", arg=plot.element_handle())
+    page.evaluate("scrollTo(0, 0)")
+    page.wait_for_timeout(300)
+    page.screenshot(path=path)
+    with Image.open(path) as image:
+        # Flat colours: 256 of them look the same at a third of the size.
+        image.convert("RGB").quantize(256).save(path, optimize=True)
+    context.close()
+
+
+def main(folder: Path) -> None:
+    """Write sweeps.png, sweep.png, trial.png and match.png, and a dark one of the sweep."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as home:
+        store = Store(f"sqlite:///{home}/store.db")
+        store.migrate()
+        with seeding.stopped_clock(1600) as clock:
+            sweep = seeding.finished_sweep(store, "made-up-numbers", clock)
+            match = seeding.finished_match(store, clock, "made-up-match")
+            seeding.running_sweep(store, "made-up-numbers-live", clock)
+            seeding.create(store, "cifar10-table-1")
+        with served(store, Path(home)) as url, chromium() as browser:
+            take(browser, url, folder / "sweeps.png", "light", 420)
+            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep.png", "light", 2130)
+            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep-dark.png", "dark", 2130)
+            take(browser, f"{url}/sweeps/{sweep}/trials/0", folder / "trial.png", "light", 1300)
+            take(browser, f"{url}/matches/{match}", folder / "match.png", "light", 1310)
+        store.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""The application on a real port of this machine, and a real browser to open it with."""
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from playwright.sync_api import Browser, Playwright, sync_playwright
+
+from service.app import create_app
+from service.settings import Settings
+from sweeps.store import Store
+
+#: Nothing of Chromium's own may go out while a page is watched for requests.
+_QUIET = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+@contextmanager
+def served(store: Store, home: Path) -> Iterator[str]:
+    """Serve the application over ``store`` from a thread; yield its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = create_app(store, Settings(home=home))
+    # Event streams stay open for as long as a page does, so the end is not waited for.
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not server.started and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.started
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)
+        listening.close()
+
+
+def chromium_path() -> str | None:
+    """The browser to drive: the one that is set, or the system's; None = playwright's own."""
+    return os.environ.get("NDSWEEP_CHROMIUM") or shutil.which("chromium")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium."""
+    with sync_playwright() as playwright:
+        browser = _launch(playwright)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def _launch(playwright: Playwright) -> Browser:
+    return playwright.chromium.launch(executable_path=chromium_path(), args=list(_QUIET))
