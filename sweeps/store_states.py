@@ -64,7 +64,9 @@ def move_trials(
     )
     moved = [row for row in before if row.state != to.value]
     count_trials(write, sweep.id, leave=Counter(row.state for row in moved), enter={to: len(moved)})
-    refresh_points(write, sweep, {row.point for row in before})
+    # A trial that starts changes no mean; retrying a finished one takes its value away.
+    means_change = to.is_finished() or any(TrialState(row.state).is_finished() for row in before)
+    refresh_points(write, sweep, {row.point for row in before}, means_change=means_change)
     for row in moved:
         data = {"trial": row.number, "point": row.point, "state": to.value}
         write.event(sweep.id, "trial", data | _public(values))
@@ -95,7 +97,9 @@ def count_trials(
         write.conn.execute(sa.update(sweeps).where(sweeps.c.id == sweep_id).values(values))
 
 
-def refresh_points(write: Write, sweep: sa.Row[Any], numbers: Iterable[int]) -> None:
+def refresh_points(
+    write: Write, sweep: sa.Row[Any], numbers: Iterable[int], *, means_change: bool = True
+) -> None:
     """Bring the named points and the sweep's best up to date with their trials."""
     for chunk in _chunks(sorted(numbers)):
         query = sa.select(trials.c.point, trials.c.state, trials.c.objective).where(
@@ -110,7 +114,8 @@ def refresh_points(write: Write, sweep: sa.Row[Any], numbers: Iterable[int]) -> 
             .values({name: sa.bindparam(name) for name in ("mean", "sd", "n", "state", "settled")}),
             [{"key": number} | _summary(rows) for number, rows in replicates.items()],
         )
-    _refresh_best(write, sweep)
+    if means_change:
+        _refresh_best(write, sweep)
 
 
 def _summary(replicates: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
@@ -158,14 +163,21 @@ def _refresh_best(write: Write, sweep: sa.Row[Any]) -> None:
 
 
 def _best(write: Write, sweep: sa.Row[Any], *, settled: bool) -> dict[str, Any] | None:
-    candidates = (points.c.sweep_id == sweep.id) & (points.c.settled == settled)
-    extreme = sa.func.max(points.c.mean) if sweep.maximize else sa.func.min(points.c.mean)
-    mean = write.conn.execute(sa.select(extreme).where(candidates)).scalar()
-    if mean is None:
+    mean = points.c.mean.desc() if sweep.maximize else points.c.mean.asc()
+    query = (
+        sa.select(points)
+        .where(
+            points.c.sweep_id == sweep.id,
+            points.c.settled == settled,
+            points.c.mean.is_not(None),
+        )
+        .order_by(mean, points.c.number)
+        .limit(1)
+    )
+    row = write.conn.execute(query).one_or_none()
+    if row is None:
         return None
-    query = sa.select(points).where(candidates, points.c.mean == mean)
-    row = write.conn.execute(query.order_by(points.c.number).limit(1)).one()
-    return {"point": row.number, "params": row.params, "mean": mean, "sd": row.sd, "n": row.n}
+    return {"point": row.number, "params": row.params, "mean": row.mean, "sd": row.sd, "n": row.n}
 
 
 def close_attempts(
