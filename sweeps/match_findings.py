@@ -28,6 +28,7 @@ from sweeps.match_result import (
     MatchResult,
     SourceFindings,
     Stage,
+    Verdict,
 )
 from sweeps.match_runs import MatchRuns, layers_of, mean_metric, probe_of
 from sweeps.match_series import rms_over
@@ -68,7 +69,7 @@ def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchRe
         classes=dict(probe.get("counts", {})),
         curves=_curves(spec, runs, state) if _has_curves(state) else None,
         cost=_cost(runs),
-        warnings=_warnings(prediction, state, probe),
+        warnings=_warnings(prediction, state, probe, verdict),
     )
 
 
@@ -265,8 +266,34 @@ def seconds_of(trial: Trial) -> float:
     )
 
 
-def _warnings(prediction: Prediction | None, state: MatchState, probe: dict[str, Any]) -> list[str]:
+def _warnings(
+    prediction: Prediction | None,
+    state: MatchState,
+    probe: dict[str, Any],
+    verdict: Verdict | None,
+) -> list[str]:
     found = list(prediction.warnings) if prediction else []
+    found += _about_gradients(state)
+    memory = mean_metric(state.sources, "gradient_memory")
+    is_open = verdict is not None and verdict["state"] == "not shown"
+    if is_open and memory is not None and not _USUAL_MEMORY[0] <= memory <= _USUAL_MEMORY[1]:
+        found.append(
+            f"Over the source's run gradients were {memory:.2f} times what the second moment "
+            "remembered: ND-Adam's rate lags until they are steady. A smaller beta2 or a later "
+            "window shortens the wait."
+        )
+    neither = probe.get("counts", {}).get("neither", 0)
+    if neither:
+        found.append(
+            f"{neither} weight vectors are neither invariant nor jointly invariant: the formulas "
+            "do not hold for them, and the headline leaves them out."
+        )
+    return found
+
+
+def _about_gradients(state: MatchState) -> list[str]:
+    """What the source's measurements say about the formulas' assumptions."""
+    found = []
     kappa = mean_metric(state.sources, "kappa")
     if kappa is not None and abs(kappa) > _SMALL_KAPPA:
         found.append(
@@ -289,17 +316,5 @@ def _warnings(prediction: Prediction | None, state: MatchState, probe: dict[str,
                 if state.gain < low
                 else "gradients of successive steps agree strongly."
             )
-        )
-    memory = mean_metric(state.sources, "gradient_memory")
-    if memory is not None and not _USUAL_MEMORY[0] <= memory <= _USUAL_MEMORY[1]:
-        found.append(
-            f"Gradients were {memory:.2f} times what the second moment remembered, on average "
-            "over the source's run: ND-Adam's rate lags behind until they are steady."
-        )
-    neither = probe.get("counts", {}).get("neither", 0)
-    if neither:
-        found.append(
-            f"{neither} weight vectors are neither invariant nor jointly invariant: the formulas "
-            "do not hold for them, and the headline leaves them out."
         )
     return found

@@ -55,6 +55,9 @@ class World:
         self.shadow_gain = gain if shadow_gain is None else shadow_gain
         self.trials: list[Trial] = []
         self.recorded: dict[int, dict[str, list[Series]]] = {}
+        #: Final metrics of source runs that replace the usual ones, and what their probe finds.
+        self.extra: dict[str, float] = {}
+        self.probe = PROBE
         self.diverges = lambda trial: False
 
     # --- Reader ---
@@ -115,6 +118,7 @@ class World:
         if measurement.shadow_betas:
             metrics |= {"gain": self.shadow_gain, "gain/conv1": 0.8, "gain/conv2": 1.0}
             metrics |= {"kappa": 0.001, "balance_residual": 1e-6, "gradient_memory": 1.0}
+            metrics |= self.extra
         end = START + timedelta(seconds=10)
         attempt = Attempt(
             id=trial.number,
@@ -123,7 +127,7 @@ class World:
             started_at=START,
             finished_at=end,
             exit_cause="complete",
-            provenance={"probe": PROBE},
+            provenance={"probe": self.probe},
             mlflow_run_id=None,
         )
         ended = dataclasses.replace(

@@ -363,3 +363,27 @@ def test_the_outcome_does_not_depend_on_how_many_run_at_once():
         run(match_spec(), one, at_once=1)[0].result()["verdict"]
         == run(match_spec(), many, at_once=4)[0].result()["verdict"]
     )
+
+
+# --- Warnings ------------------------------------------------------------------------------------
+
+
+def test_measurements_that_break_the_formulas_assumptions_are_pointed_out():
+    world = World(shadow_gain=0.5)
+    world.extra = {"kappa": 0.2, "balance_residual": 0.03, "gradient_memory": 0.6}
+    world.probe = {"counts": {"invariant": 40, "neither": 10}, "layers": {}}
+
+    warnings = " ".join(run(match_spec(max_corrections=0), world)[0].result()["warnings"])
+
+    for part in (
+        "kappa = 0.20",
+        "balance law is off by 3.0 %",
+        "gain A is 0.50",
+        "0.60 times what the second moment remembered",
+        "10 weight vectors are neither",
+    ):
+        assert part in warnings
+
+
+def test_a_usual_match_comes_without_warnings():
+    assert run(match_spec(), World())[0].result()["warnings"] == []
