@@ -152,13 +152,22 @@ def sensitivity(
     drawn = figure(
         traces,
         x={"title": quantity(param).axis, **(_log(settings) if log else {})},
-        y={"title": what.axis},
+        y={"title": what.axis, **_range_of_points(settings, objective)},
         name=f"sensitivity-{param}",
         height=300,
         **(LEGEND_BELOW if len(traces) > 1 else {}),
     )
     rows = [(s.point, s.optimizer, s.value, s.mean, s.sd, s.n) for s in settings]
     return Plot(drawn, ("point", "optimizer", param, "mean", "sd", "seeds"), rows)
+
+
+def _range_of_points(settings: Sequence[Setting], objective: str) -> dict[str, object]:
+    """Fit the axis to the points: an interval from two points may be many times as long."""
+    shown = quantity(objective).shown
+    low = min((shown(s.mean - (s.sd or 0.0)) for s in settings), default=0.0)
+    high = max((shown(s.mean + (s.sd or 0.0)) for s in settings), default=1.0)
+    margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    return {"range": [low - margin, high + margin]}
 
 
 def _log(settings: Sequence[Setting]) -> dict[str, object]:
@@ -198,6 +207,16 @@ def _trend_trace(trend: Sequence[Trend], objective: str) -> dict[str, object]:
         },
         "line": {"color": "#8A8F98", "width": 1.5},
         "marker": {"symbol": "line-ew-open", "size": 14, "color": "#8A8F98"},
-        "customdata": [t.n for t in trend],
-        "hovertemplate": (f"mean of %{{customdata}} trials: %{{y:.4g}} {what.unit}<extra></extra>"),
+        "customdata": [[t.n, _interval(t, objective)] for t in trend],
+        "hovertemplate": (
+            "mean of %{customdata[0]} points: %{y:.4g}"
+            f" {what.unit} %{{customdata[1]}}<extra></extra>"
+        ),
     }
+
+
+def _interval(trend: Trend, objective: str) -> str:
+    if trend.low is None or trend.high is None:
+        return ""
+    shown = quantity(objective).shown
+    return f"({shown(trend.low):.4g} to {shown(trend.high):.4g})"

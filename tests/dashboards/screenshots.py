@@ -34,7 +34,7 @@ def take(browser: Browser, url: str, path: Path, scheme: Scheme, height: int) ->
     page.screenshot(path=path)
     with Image.open(path) as image:
         # Flat colours: 256 of them look the same at a third of the size.
-        image.convert("RGB").quantize(256).save(path, optimize=True)
+        image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
     context.close()
 
 

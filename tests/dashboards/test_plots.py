@@ -101,6 +101,15 @@ class TestSensitivity:
         bars = plot.figure["data"][0]["error_y"]
         assert bars["array"] == pytest.approx([2.0, 0.0])
         assert bars["arrayminus"] == pytest.approx([1.0, 0.0])
+        assert plot.figure["data"][0]["customdata"] == [[5, "(3 to 6)"], [1, ""]]
+
+    def test_the_axis_fits_the_points_whatever_the_intervals_reach(self) -> None:
+        wide = [Trend(0.01, 0.03, -5.0, 5.0, 2)]
+        plot = sensitivity("lr", "test_error", self.SETTINGS, wide, log=True, selected=None)
+
+        low, high = plot.figure["layout"]["yaxis"]["range"]
+        assert 1.0 < low < 1.8
+        assert 4.1 < high < 5.0
 
 
 class TestTrialPlots:
