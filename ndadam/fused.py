@@ -42,6 +42,11 @@ def fits_fused_step(p: Tensor, vector_dim: int | None) -> bool:
     return p.dtype in _ELEMENT and p.numel() > 0 and rows_of(p, vector_dim) is not None
 
 
+def runs_kernels(p: Tensor) -> bool:
+    """Whether Triton's kernels run where ``p`` is."""
+    return p.is_cuda
+
+
 @dataclass(slots=True)
 class FusedGroup:
     """Parameters that share hyperparameters, with the operands of their step.
@@ -76,15 +81,15 @@ class FusedStep:
         self._launches: list[_Launch] = []
         self._addresses: list[int] = []
         self._layouts: list[tuple[tuple[int, ...], torch.dtype]] = []
-        self._taken: dict[Tensor, tuple[object, bool]] = {}
+        self._taken: dict[int, tuple[Tensor, int, int | None, bool]] = {}
 
     def takes(self, p: Tensor, vector_dim: int | None) -> bool:
-        """``fits_fused_step``, remembered for as long as the layout of ``p`` stays."""
-        layout = (p.stride(), p.dtype, vector_dim)
-        known = self._taken.get(p)
-        if known is None or known[0] != layout:
-            known = self._taken[p] = (layout, fits_fused_step(p, vector_dim))
-        return known[1]
+        """Whether this step can update ``p``; remembered while ``p`` stays in its place."""
+        known = self._taken.get(id(p))
+        if known is None or known[0] is not p or known[1:3] != (p.data_ptr(), vector_dim):
+            fits = runs_kernels(p) and fits_fused_step(p, vector_dim)
+            known = self._taken[id(p)] = (p, p.data_ptr(), vector_dim, fits)
+        return known[3]
 
     def __call__(
         self,

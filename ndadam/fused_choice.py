@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ndadam.fused import FusedGroup, FusedStep
 
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
+_HAS_TRITON = torch.version.hip is None and importlib.util.find_spec("triton") is not None
 
 #: A parameter with its state.
 Pair = tuple[Tensor, dict[str, Tensor]]
@@ -39,16 +39,11 @@ def check_fused(group: dict[str, Any]) -> None:
     if not _HAS_TRITON:
         raise RuntimeError("fused=True needs Triton, which is not installed; leave fused out")
     for p in group["params"]:
-        if not runs_kernels(p):
+        if not p.is_cuda:
             raise RuntimeError(
                 f"fused=True needs parameters on a CUDA device, got one of shape {tuple(p.shape)} "
                 f"on {p.device}; leave fused out to have it chosen"
             )
-
-
-def runs_kernels(p: Tensor) -> bool:
-    """Whether Triton's kernels run where ``p`` is."""
-    return p.is_cuda and torch.version.hip is None
 
 
 def wants_fused(group: dict[str, Any]) -> bool:
@@ -63,7 +58,7 @@ def fused_group(pairs: Sequence[Pair], group: dict[str, Any]) -> "FusedGroup":
     from ndadam.fused import FusedGroup
 
     for p, state in pairs:
-        if state["step"].device != p.device:
+        if state["step"].is_cuda != p.is_cuda:
             state["step"] = state["step"].to(p.device)
     return FusedGroup(
         params=[p for p, _ in pairs],

@@ -19,7 +19,6 @@ from ndadam.fused_choice import (
     new_fused_step,
     prepare_capture,
     refuse_new_state_in_capture,
-    runs_kernels,
     wants_fused,
 )
 from ndadam.group_update import Operands, operands, other_dims, update_scalars_, update_vectors_
@@ -199,7 +198,9 @@ class NDAdam(Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """Whether ``step`` unscales, and skips, on the device: GradScaler then leaves it to it."""
         return all(
-            self._takes_fused(p, group)
+            wants_fused(group)
+            and self.fused_step is not None
+            and self.fused_step.takes(p, group["vector_dim"])
             for group in self.param_groups
             for p in group["params"]
             if p.grad is not None
@@ -209,27 +210,28 @@ class NDAdam(Optimizer):
         """What one group updates now: what the fused step takes, and the others."""
         group = self.param_groups[index]
         pairs = self._ready(index)
-        fused = [pair for pair in pairs if self._takes_fused(pair[0], group)]
-        others = pairs if not fused else [p for p in pairs if not self._takes_fused(p[0], group)]
+        fused: list[Pair] = []
+        if pairs and wants_fused(group) and self.fused_step is not None:
+            takes, vector_dim = self.fused_step.takes, group["vector_dim"]
+            fused = [pair for pair in pairs if takes(pair[0], vector_dim)]
+        others = pairs if not fused else []
+        if 0 < len(fused) < len(pairs):
+            others = [pair for pair in pairs if not takes(pair[0], vector_dim)]
         if pairs and pairs[0][0].is_cuda:
             prepare_capture(group, pairs[0][0].device, is_fused=not others)
         return fused, others
-
-    def _takes_fused(self, p: Tensor, group: dict[str, Any]) -> bool:
-        if not runs_kernels(p) or not wants_fused(group):
-            return False
-        return self.fused_step is not None and self.fused_step.takes(p, group["vector_dim"])
 
     def _ready(self, index: int) -> list[Pair]:
         """The parameters of one group that have a gradient, with their state."""
         group = self.param_groups[index]
         pairs = []
         for position, p in enumerate(group["params"]):
-            if p.grad is None or p.numel() == 0:
+            grad = p.grad
+            if grad is None or p.numel() == 0:
                 continue
-            if p.grad.layout != torch.strided:
+            if grad.layout is not torch.strided:
                 raise RuntimeError(
-                    f"NDAdam does not support sparse gradients, got {p.grad.layout} for "
+                    f"NDAdam does not support sparse gradients, got {grad.layout} for "
                     f"{_name_of(group, index, position)}; use torch.optim.SparseAdam for it"
                 )
             state = self.state[p]
