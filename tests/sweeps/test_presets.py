@@ -187,7 +187,7 @@ def test_figure_1_has_the_settings_that_the_paper_names() -> None:
     assert spec_of("paper-fig1b").num_trials() == 5
     sgd = [(c["lr"], c["weight_decay"]) for c in right if c["optimizer"] == "sgd"]
     assert sgd == [(0.1, 1e-3), (0.05, 2e-3), (0.1, 5e-4)]
-    assert [c["alpha_v"] for c in right if c["optimizer"] == "ndadam"] == [0.05, 0.1]
+    assert [c["alpha_v"] for c in right if c["optimizer"] == "ndadam"] == [0.05, 0.025]
     assert all(holds(c, TF) for c in right)
 
 
