@@ -19,6 +19,7 @@ from ray.tune import get_context
 
 from worker.config import TrainConfig
 from worker.measurement import Measurement, Report
+from worker.report_journal import ReportJournal
 from worker.stop_file import StopFile
 from worker.train import train
 
@@ -34,6 +35,8 @@ def trainable(params: dict[str, Any]) -> None:
     "direction"}; default: the smallest validation_error). Each report is
     ``{"report": Report as JSON values, "objective": a finite number}``. The function returns
     without a final report when a stop was requested (``worker.stop_file``); its checkpoint stands.
+    An attempt that goes on where another ended first reports again what that one did
+    (``worker.report_journal``).
     """
     task = params["task"]
     with _log_to(Path(task["log_path"])) as log:
@@ -48,18 +51,24 @@ def trainable(params: dict[str, Any]) -> None:
                 measurement=Measurement.model_validate(measurement) if measurement else None,
                 stop=StopFile(task["checkpoint_dir"]),
             )
+            journal = ReportJournal(task["checkpoint_dir"])
             with closing(reports):
+                for report in journal.replay():
+                    _send(report, task)
+                    if report.status != "running":
+                        return
                 for report in reports:
                     log.info(_line(report))
-                    tune.report(
-                        {
-                            "report": report.model_dump(mode="json"),
-                            "objective": _objective(report, task.get("objective")),
-                        }
-                    )
+                    journal.append(report)
+                    _send(report, task)
         except Exception:
             log.error("%s", traceback.format_exc())
             raise
+
+
+def _send(report: Report, task: dict[str, Any]) -> None:
+    objective = _objective(report, task.get("objective"))
+    tune.report({"report": report.model_dump(mode="json"), "objective": objective})
 
 
 def _use_trial_threads() -> None:
