@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import signal
 import socket
 import sys
 import threading
@@ -54,6 +55,9 @@ def run(settings: Settings, fd: int | None) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+    # uvicorn stops cleanly and then raises the signal again: to have stopped is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[server])
     store.close()
 

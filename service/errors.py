@@ -4,11 +4,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from dashboards.error_pages import error_page
 from service.outputs import ErrorOut, FieldOut
 from sweeps import errors as domain
 from sweeps.errors import SweepsError
@@ -108,14 +109,22 @@ def _domain_error(request: Request, error: Exception) -> JSONResponse:
     return error_response(status, body, {"Retry-After": "5"} if status == 503 else None)
 
 
-def _http_error(request: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 404 and _is_for_a_person(request):
+        where = request.url.path[:MAX_ECHO]
+        return error_page(404, "Not found", f"There is no page {where}.")
     detail = {
         404: f"there is no {request.url.path[:MAX_ECHO]}",
         405: f"{request.url.path[:MAX_ECHO]} does not answer {request.method}",
     }.get(error.status_code, str(error.detail))
     body = ErrorOut(error=_NAMES.get(error.status_code, "HttpError"), detail=detail, fields=[])
     return error_response(error.status_code, body, dict(error.headers or {}))
+
+
+def _is_for_a_person(request: Request) -> bool:
+    is_api = request.url.path.startswith("/api/")
+    return not is_api and "text/html" in request.headers.get("accept", "")
 
 
 def _fault(request: Request, error: Exception) -> JSONResponse:

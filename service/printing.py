@@ -70,20 +70,19 @@ def print_prediction(console: Console, found: PredictionOut) -> None:
 
 def print_match(console: Console, result: dict[str, Any]) -> None:
     """The match under every criterion with its interval, and the verdict's sentence."""
-    rate_name = result["rate_name"]
-    table = Table(
-        "criterion", f"{rate_name} closed form", "from measured source", "measured [95 %]", box=None
-    )
+    table = Table("criterion", "closed form", "predicted", box=None)
+    table.add_column("measured \\[95 %]", no_wrap=True)
     for row in result["criteria"]:
         name = f"[bold]{row['criterion']} ←[/]" if row["chosen"] else row["criterion"]
         table.add_row(
             name, _rate(row["closed_form"]), _rate(row["predicted"]), _range(row["measured"])
         )
+    console.print(f"{result['rate_name']} of the target, by what is made equal:")
     console.print(table)
     verdict = result.get("verdict")
     if verdict:
         colour = {"matched": "green", "not shown": "yellow"}.get(verdict["state"], "red")
-        console.print(f"[{colour}]{verdict['state']}[/]: {verdict['sentence']}")
+        console.print(f"[{colour}]{verdict['sentence']}[/]")
 
 
 def _rate(value: float | None) -> str:
@@ -95,21 +94,21 @@ def _range(interval: dict[str, Any] | None) -> str:
         return "–"
     if interval["low"] is None:
         return f"{interval['value']:.4f}"
-    return f"{interval['value']:.4f} [{interval['low']:.4f}, {interval['high']:.4f}]"
+    return f"{interval['value']:.4f} \\[{interval['low']:.4f}, {interval['high']:.4f}]"
 
 
 def print_results(console: Console, analysis: dict[str, Any]) -> None:
     """A row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
     metric = analysis["metric"]
-    table = Table(
-        "arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %", "seeds", "points", box=None
-    )
-    table.add_column("chosen params", overflow="fold")
+    table = Table(box=None)
+    for heading in ("arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("seeds", "point", "chosen params"):
+        table.add_column(heading)
     for arm in analysis["arms"]:
-        selected = " selected" if arm["selected"] else ""
         table.add_row(
-            _words(arm["arm"]) or "all",
-            f"{_estimate(arm['objective'], metric)}[dim]{selected}[/]",
+            _arm(arm["arm"]),
+            _estimate(arm["objective"], metric),
             _estimate(arm["test_error"], "test_error"),
             str(arm["objective"]["n"] if arm["objective"] else 0),
             _points(arm),
@@ -117,11 +116,10 @@ def print_results(console: Console, analysis: dict[str, Any]) -> None:
         )
     console.print(table)
     for row in analysis["comparisons"]:
-        console.print(
-            f"  {_words(row['a'])} is {row['verdict']} than {_words(row['b'])} in {row['metric']}"
-            if row["verdict"] != "not shown"
-            else f"  {_words(row['a'])} against {_words(row['b'])}: no difference shown"
-        )
+        a, b, metric = _arm(row["a"]), _arm(row["b"]), row["metric"].replace("_", " ")
+        known = f"{a} is {row['verdict']} than {b}"
+        unknown = f"{a} against {b}: no difference shown"
+        console.print(f"  {unknown if row['verdict'] == 'not shown' else known} in {metric}")
     for note in analysis["notes"]:
         console.print(f"[dim]{note}[/]")
 
@@ -142,9 +140,14 @@ def _estimate(value: dict[str, Any] | None, metric: str) -> str:
     return digits.format(scale * value["mean"]) + half
 
 
+def _arm(fields: dict[str, Any]) -> str:
+    return " ".join(_plain(value) for value in fields.values()) or "all"
+
+
 def _points(arm: dict[str, Any]) -> str:
+    points = f"selected of {arm['points']}" if arm["selected"] else str(arm["points"])
     diverged = arm["points_diverged"]
-    return f"{arm['points']} ({diverged} diverged)" if diverged else str(arm["points"])
+    return f"{points} ({diverged} diverged)" if diverged else points
 
 
 def _words(params: dict[str, Any]) -> str:

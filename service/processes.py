@@ -80,6 +80,18 @@ def kill_descendants(seconds: float) -> None:
         send(living, signal.SIGKILL)
         time.sleep(0.02)
         reap()
+    while _has_children() and time.monotonic() < deadline:
+        reap()
+        time.sleep(0.01)
+
+
+def _has_children() -> bool:
+    """Whether any child, dead or alive, is yet to be collected."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 @dataclass

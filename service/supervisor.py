@@ -39,8 +39,8 @@ from service.settings import (
 log = logging.getLogger(__name__)
 
 #: Seconds that each group of parts gets to stop by itself; all is over within 10.
-STOP_SECONDS = (5.5, 2.5)
-KILL_SECONDS = 1.5
+STOP_SECONDS = (4.5, 4.0)
+KILL_SECONDS = 1.0
 #: The runner records where its trials stand while Ray and MLflow still answer.
 STOP_ORDER = (("api", "runner"), ("mlflow", "ray"))
 LOOP_SECONDS = 0.1

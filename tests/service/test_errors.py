@@ -68,6 +68,16 @@ def test_an_unknown_path_is_not_found(client, assert_error):
     assert_error(client.get(f"{SWEEPS}/"), 404, "NotFound")
 
 
+def test_a_person_gets_a_page_for_an_address_that_is_none(client, assert_error):
+    as_browser = {"Accept": "text/html"}
+
+    page = client.get("/nothing", headers=as_browser)
+
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert_error(client.get("/api/v1/nothing", headers=as_browser), 404, "NotFound")
+
+
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "TRACE"])
 def test_a_method_that_a_route_lacks_is_refused_with_those_it_has(client, method, assert_error):
     response = client.request(method, SWEEPS)

@@ -1,0 +1,200 @@
+"""The command line: what it prints, and one clear line for everything that goes wrong."""
+
+import json
+import socket
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.home import Endpoints, write_endpoints
+from service.routes import events as route
+
+
+@pytest.fixture
+def ndsweep(home, data, live, monkeypatch):
+    """Run a command against the live service, as its endpoints.json names it."""
+    monkeypatch.setattr(route, "POLL_SECONDS", 0.02)
+    write_endpoints(home, Endpoints(1, live, "http://127.0.0.1:5000"))
+    return lambda *arguments: CliRunner().invoke(app, [str(part) for part in arguments])
+
+
+@pytest.fixture
+def spec_file(tmp_path, spec):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+def one_line(result):
+    """The line of a failure; anything else it printed fails the test."""
+    assert result.exit_code != 0
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.output
+    assert "Traceback" not in result.output
+    return lines[0]
+
+
+def test_submit_prints_the_id_and_the_page(ndsweep, spec_file, store, live):
+    result = ndsweep("submit", spec_file)
+
+    sweep = store.list_sweeps().items[0]
+    assert result.exit_code == 0
+    assert result.stdout == f"{sweep.id}  {live}/sweeps/{sweep.id}\n"
+
+
+def test_dry_run_says_what_it_would_do_and_creates_nothing(ndsweep, spec_file, store):
+    result = ndsweep("submit", spec_file, "--dry-run")
+
+    assert result.exit_code == 0
+    assert "4 × 2 seeds" in result.stdout
+    assert "Nothing was created" in result.stdout
+    assert store.list_sweeps().items == []
+
+
+def test_json_specs_are_read_too(ndsweep, tmp_path, spec, store):
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps(spec))
+
+    assert ndsweep("submit", path, "--key", "k").exit_code == 0
+    assert ndsweep("submit", path, "--key", "k").exit_code == 0
+    assert len(store.list_sweeps().items) == 1
+
+
+def test_list_cancel_pause_resume_retry(ndsweep, spec_file, store):
+    ndsweep("submit", spec_file)
+    sweep_id = store.list_sweeps().items[0].id
+
+    assert sweep_id in ndsweep("list").stdout
+    assert sweep_id not in ndsweep("list", "--state", "complete").stdout
+    assert ndsweep("pause", sweep_id).stdout == f"{sweep_id}  paused\n"
+    assert ndsweep("resume", sweep_id).stdout == f"{sweep_id}  queued\n"
+    assert ndsweep("retry", sweep_id).stdout == f"{sweep_id}  queued\n"
+    assert ndsweep("cancel", sweep_id).stdout == f"{sweep_id}  cancelled\n"
+
+
+def test_watch_shows_the_results_of_a_finished_sweep(ndsweep, trained):
+    result = ndsweep("watch", trained.id)
+
+    assert result.exit_code == 0
+    assert "4 trials, complete" in result.stdout
+    assert "10.50 ± " in result.stdout
+
+
+def test_watching_a_cancelled_sweep_ends_with_1(ndsweep, spec_file, store):
+    ndsweep("submit", spec_file)
+    sweep_id = store.list_sweeps().items[0].id
+    store.request(sweep_id, "cancel")
+
+    assert ndsweep("watch", sweep_id).exit_code == 1
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_export_writes_the_file_whole(ndsweep, trained, tmp_path, format):
+    out = tmp_path / f"trials.{format}"
+
+    assert ndsweep("export", trained.id, "--format", format, "--out", out).exit_code == 0
+    assert out.stat().st_size > 100
+    assert list(tmp_path.glob(".*part")) == []
+
+
+def test_export_of_nothing_leaves_no_file(ndsweep, tmp_path):
+    out = tmp_path / "trials.csv"
+
+    assert "there is no sweep" in one_line(ndsweep("export", "0123456789ab", "--out", out))
+    assert not out.exists()
+
+
+def test_match_predict_answers_without_a_service():
+    result = CliRunner().invoke(
+        app, ["match", "predict", "lr=0.1", "momentum=0.9", "weight_decay=1e-3", "--json"]
+    )
+
+    found = json.loads(result.stdout)
+    assert found["criteria"][0]["rate"] == pytest.approx(0.04496, rel=1e-3)
+
+
+def test_match_run_submits_a_match(ndsweep, tmp_path, match_spec, store, live):
+    path = tmp_path / "match.yaml"
+    path.write_text(yaml.safe_dump(match_spec))
+
+    result = ndsweep("match", "run", path, "--detach")
+
+    match = store.list_sweeps(kind="match").items[0]
+    assert result.stdout == f"{match.id}  {live}/matches/{match.id}\n"
+
+
+def test_doctor_looks_at_everything(ndsweep):
+    result = ndsweep("doctor")
+
+    assert result.exit_code == 0
+    for what in ("python", "packages", "home", "disk", "address", "store", "data sets", "gpu"):
+        assert f"{what}:" in result.stdout
+    assert "made-up" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["submit", "no-such-file.yaml"], "no-such-file.yaml: No such file"),
+        (["watch", "0123456789ab"], "there is no sweep"),
+        (["cancel", "not an id"], "sweep_id"),
+        (["list", "--state", "done"], "state"),
+        (["match", "predict", "lr=-1"], "source.lr"),
+        (["match", "predict", "optimizer=lion"], "source.optimizer"),
+        (["match", "predict", "lr=[1"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(ndsweep, arguments, said):
+    assert said in one_line(ndsweep(*arguments))
+
+
+def test_a_refused_spec_is_one_line_with_its_field(ndsweep, tmp_path, spec):
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump(spec | {"base": {"dataset": "made-up", "alpha_v": -1.0}}))
+
+    assert "base.alpha_v" in one_line(ndsweep("submit", path))
+
+
+def test_no_service_running_is_one_line():
+    line = one_line(CliRunner().invoke(app, ["list", "--url", "http://127.0.0.1:9"]))
+
+    assert "no service answers at http://127.0.0.1:9" in line
+
+
+def test_a_port_in_use_that_was_asked_for_is_one_line(home):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        line = one_line(CliRunner().invoke(app, ["serve", "--port", str(port)]))
+
+    assert f"port {port} on 127.0.0.1 is in use" in line
+
+
+def test_an_open_address_without_a_token_is_one_line():
+    assert "NDSWEEP_TOKEN" in one_line(CliRunner().invoke(app, ["serve", "--host", "0.0.0.0"]))
+
+
+def test_a_home_that_cannot_be_written_is_one_line():
+    line = one_line(CliRunner().invoke(app, ["serve", "--home", "/proc/nothing"]))
+
+    assert "cannot write to /proc/nothing" in line
+    assert "NDSWEEP_HOME" in line
+
+
+def test_a_setting_that_is_wrong_is_one_line(monkeypatch):
+    monkeypatch.setenv("NDSWEEP_PORT", "eight thousand")
+
+    assert "NDSWEEP_PORT" in one_line(CliRunner().invoke(app, ["list"]))
+
+
+def test_a_fault_of_our_own_still_shows_its_traceback(monkeypatch):
+    def broken(*arguments, **query):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("service.client.Client.list_sweeps", broken)
+
+    assert isinstance(CliRunner().invoke(app, ["list"]).exception, ZeroDivisionError)

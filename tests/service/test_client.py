@@ -1,0 +1,135 @@
+"""The typed client against a real server."""
+
+import threading
+
+import pytest
+import uvicorn
+
+from service.client import Client, ServiceRefused, ServiceUnreachable
+from service.ports import listen
+from service.routes import events as route
+
+
+@pytest.fixture
+def service(live, monkeypatch):
+    monkeypatch.setattr(route, "POLL_SECONDS", 0.02)
+    with Client(live) as client:
+        yield client
+
+
+def test_a_sweep_is_submitted_read_listed_steered_and_deleted(service, spec):
+    sweep = service.submit(spec, idempotency_key="k")
+
+    assert service.submit(spec, idempotency_key="k").id == sweep.id
+    assert service.get(sweep.id) == sweep
+    assert [one.id for one in service.list_sweeps(tag="paper", state=None).items] == [sweep.id]
+    assert service.pause(sweep.id).state == "paused"
+    assert service.resume(sweep.id).state == "queued"
+    assert service.cancel(sweep.id).state == "cancelled"
+    service.delete(sweep.id)
+    with pytest.raises(ServiceRefused, match="there is no sweep"):
+        service.get(sweep.id)
+
+
+def test_a_spec_file_goes_as_it_is(service):
+    text = b"name: a\nbase: {dataset: made-up, steps: 5, batch_size: 8}\nnum_points: 1\n"
+    text += b"space: {alpha_v: {kind: float, low: 1e-3, high: 0.1}}\n"
+
+    assert service.validate((text, "application/yaml")).trials == 1
+    assert service.submit((text, "application/yaml")).num_trials == 1
+
+
+def test_a_refusal_carries_the_services_sentence_and_fields(service, spec):
+    with pytest.raises(ServiceRefused) as caught:
+        service.submit(spec | {"num_points": 0})
+
+    assert caught.value.status == 422
+    assert caught.value.error == "ValidationError"
+    assert caught.value.fields[0].path == "num_points"
+    assert "num_points" in str(caught.value)
+
+
+def test_trials_metrics_logs_analysis_and_export(service, trained):
+    assert [trial.number for trial in service.all_trials(trained.id)] == [0, 1, 2, 3]
+    assert service.trials(trained.id, state="diverged").items[0].number == 3
+    assert service.trial(trained.id, 0).attempts[0].number == 1
+    assert service.metrics(trained.id, 0, name="train_loss")["train_loss"][0] == (10, 1.0)
+    assert service.log(trained.id, 0) == ""
+    assert service.analysis(trained.id)["metric"] == "validation_error"
+    assert b"".join(service.export(trained.id, "csv")).count(b"\n") == 5
+    with pytest.raises(ServiceRefused):
+        list(service.export("0123456789ab"))
+
+
+def test_matches_and_what_there_is(service, match_spec):
+    source = match_spec["source"]
+
+    assert service.predict({"source": source}).criteria[0].rate == pytest.approx(0.045, rel=0.01)
+    match = service.match(match_spec, idempotency_key="m")
+    assert service.get_match(match.id) == match
+    assert [one.name for one in service.datasets()] == ["made-up"]
+    assert "ndadam" in [one.name for one in service.optimizers()]
+    assert "quickstart" in [one.name for one in service.presets()]
+    assert service.is_ready()
+
+
+def test_watch_gives_every_event_until_the_sweep_is_finished(service, store, trained):
+    seen = [event.id for event in service.watch(trained.id)]
+
+    assert seen == [event.id for event in store.events(trained.id, 0, 1000)]
+
+
+def test_watch_comes_back_after_a_broken_connection_and_misses_nothing(app, store, spec):
+    """The server goes away in the middle and another one takes its port."""
+    sweep, _ = store.create_sweep("sweep", spec, name="a")
+    first = listen("127.0.0.1", 0, 0)
+    port = first.getsockname()[1]
+    thread, server = _serve(app, first)
+    seen = []
+    with Client(f"http://127.0.0.1:{port}") as client:
+        for event in client.watch(sweep.id):
+            seen.append(event.data["state"])
+            if event.data["state"] == "queued" and len(seen) == 1:
+                server.should_exit = server.force_exit = True
+                thread.join()
+                store.request(sweep.id, "pause")
+                store.request(sweep.id, "cancel")
+                thread, server = _serve(app, listen("127.0.0.1", port, 0))
+    server.should_exit = True
+    thread.join()
+
+    assert seen == ["queued", "paused", "cancelled"]
+
+
+def _serve(app, listening):
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+
+    def run():
+        server.run(sockets=[listening])
+        listening.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, server
+
+
+def test_watching_a_sweep_that_is_not_there_is_refused(service):
+    with pytest.raises(ServiceRefused, match="there is no sweep"):
+        list(service.watch("0123456789ab"))
+
+
+def test_no_service_is_a_sentence_that_says_what_to_do():
+    with Client("http://127.0.0.1:9") as client:
+        assert not client.is_ready()
+        with pytest.raises(ServiceUnreachable, match="ndsweep serve"):
+            client.get("0123456789ab")
+        with pytest.raises(ServiceUnreachable):
+            list(client.watch("0123456789ab", patience=0.3))
+
+
+def test_another_program_at_the_address_is_told_apart(live):
+    with Client(f"{live}/docs") as client, pytest.raises(ServiceRefused) as caught:
+        client.get("0123456789ab")
+
+    assert caught.value.status == 404

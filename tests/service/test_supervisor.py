@@ -1,0 +1,153 @@
+"""``ndsweep serve`` with real processes: up, restarted, and gone without a trace."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from service.client import Client
+from service.home import Endpoints, read_endpoints
+from service.processes import descendants
+
+pytestmark = pytest.mark.stack
+
+NDSWEEP = [sys.executable, "-m", "service"]
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come in time"
+        time.sleep(0.1)
+    return found
+
+
+def mentions(text):
+    """Command lines of living processes that hold ``text``."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and int(entry.parent.name) != os.getpid():
+            found.append(line)
+    return found
+
+
+def part(pid, name):
+    """Process id of the part of a service whose command line holds ``name``."""
+    for child in descendants(pid):
+        try:
+            line = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if name in line:
+            return child
+    return None
+
+
+def listens(host, port):
+    with socket.socket() as client:
+        return client.connect_ex((host, port)) == 0
+
+
+def answers(url):
+    with Client(url) as client:
+        return client.is_ready()
+
+
+@pytest.fixture
+def serve(home, data, tmp_path):
+    """Start ``ndsweep serve`` on the test's home; whatever happens, it is gone afterwards."""
+    started = []
+
+    def start():
+        process = subprocess.Popen([*NDSWEEP, "serve"], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        endpoints = wait_for(lambda: read_endpoints(home), 20)
+        wait_for(lambda: answers(endpoints.url), 20)
+        return process, endpoints
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_serve_brings_everything_up_restarts_what_dies_and_ends_all_of_it(serve, home, store):
+    began = time.monotonic()
+    process, endpoints = serve()
+    api_after = time.monotonic() - began
+
+    assert endpoints.pid == process.pid
+    assert api_after < 10
+    # A second one on the same home says who is there.
+    second = subprocess.run([*NDSWEEP, "serve"], capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert f"{endpoints.url} (process {process.pid})" in second.stderr
+    # The rest comes up beside it: a runner that sees a cluster, and MLflow on loopback alone.
+    runner = wait_for(
+        lambda: next((r for r in store.runners() if r.info.get("cluster")), None), 120
+    )
+    assert runner.info["cluster"]["nodes"]
+    port = int(endpoints.mlflow_url.rpartition(":")[2])
+    wait_for(lambda: listens("127.0.0.1", port), 120)
+    # A part that is killed comes back; the API's port was never closed to anybody.
+    api = part(process.pid, "service.api")
+    os.kill(api, signal.SIGKILL)
+    with Client(endpoints.url) as client:
+        assert client.list_sweeps().items == []
+    assert part(process.pid, "service.api") not in (None, api)
+    # SIGTERM ends every process within ten seconds.
+    below = descendants(process.pid)
+    assert len(below) >= 4
+    stopping = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert time.monotonic() - stopping < 10.5
+    assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
+    assert mentions(str(home)) == []
+    assert read_endpoints(home) is None
+
+
+def test_ctrl_c_while_everything_is_still_starting_ends_it_too(serve, home):
+    process, _ = serve()
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(15) == 0
+    assert mentions(str(home)) == []
+
+
+@pytest.mark.parametrize("command", [["serve", "--only", "api"]])
+def test_one_part_runs_alone_in_the_foreground(command, home, data, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*NDSWEEP, *command, "--port", str(port)])
+    try:
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}"), 20)
+    finally:
+        process.terminate()
+
+    assert process.wait(10) == 0
+    assert mentions(str(home)) == []
+
+
+def test_endpoints_are_written_in_one_go(home):
+    from service.home import write_endpoints
+
+    write_endpoints(home, Endpoints(1, "http://a", "http://b"))
+
+    assert json.loads((home / "endpoints.json").read_text()) == {
+        "pid": 1,
+        "url": "http://a",
+        "mlflow_url": "http://b",
+    }
