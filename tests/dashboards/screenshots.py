@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from PIL import Image
 from playwright.sync_api import Browser
 
 from sweeps.store import Store
@@ -32,9 +31,6 @@ def take(browser: Browser, url: str, path: Path, scheme: Scheme, height: int) ->
     page.evaluate("scrollTo(0, 0)")
     page.wait_for_timeout(300)
     page.screenshot(path=path)
-    with Image.open(path) as image:
-        # Flat colours: 256 of them look the same at a third of the size.
-        image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
     context.close()
 
 
@@ -51,8 +47,8 @@ def main(folder: Path) -> None:
             seeding.create(store, "cifar10-table-1")
         with served(store, Path(home)) as url, chromium() as browser:
             take(browser, url, folder / "sweeps.png", "light", 420)
-            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep.png", "light", 2130)
-            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep-dark.png", "dark", 2130)
+            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep.png", "light", 1610)
+            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep-dark.png", "dark", 1610)
             take(browser, f"{url}/sweeps/{sweep}/trials/0", folder / "trial.png", "light", 1300)
             take(browser, f"{url}/matches/{match}", folder / "match.png", "light", 1310)
         store.close()
