@@ -313,15 +313,20 @@ def _refine(
     return math.exp(x)
 
 
-def schedule_answer(target: OptimizerSetting, wanted: Curve, gain: float) -> Answer:
-    """The schedule with which the target follows a curve, predicted or measured."""
+def schedule_answer(
+    target: OptimizerSetting, wanted: Curve, gain: float, rate: float | None = None
+) -> Answer:
+    """The schedule with which the target follows a curve, predicted or measured.
+
+    Its factors are relative to ``rate``, by default the largest rate that the curve needs.
+    """
     steps = wanted.steps
     rates = schedule_of_curve(target, steps, wanted.effective_lr, gain)
-    top = max(rates)
+    unit = max(rates) if rate is None else rate
     every = max(1, math.ceil(len(steps) / MAX_POINTS))
     keep = sorted({*range(0, len(steps), every), len(steps) - 1})
-    points = tuple((steps[i], rates[i] / top) for i in keep)
-    return Answer("schedule", top, FORMULAS["schedule"], gain, points)
+    points = tuple((steps[i], rates[i] / unit) for i in keep)
+    return Answer("schedule", unit, FORMULAS["schedule"], gain, points)
 
 
 # --- Warnings ------------------------------------------------------------------------------------

@@ -35,7 +35,9 @@ def predicted_rate(
         values = runs.wanted(sources).window(start, stop).values
         return lr_of_effective_lr(target, math.sqrt(fmean(v * v for v in values)), gain)
     if criterion == "schedule":
-        return schedule_answer(target, _whole_curve(spec, runs, sources), gain).rate
+        # A measured curve peaks in its wild first steps, so its schedule is relative to the rate
+        # that goes as far in the window.
+        criterion = "equal_rotation"
     power = 2 if criterion == "equal_rotation" else 1
     curve = _curve(spec, runs, sources, start, stop, power)
     return rate_of_curve(criterion, target, curve, gain)
@@ -47,13 +49,11 @@ def predicted_points(
     """For criterion schedule, the points that follow the source's measured curve."""
     if spec.chosen_criterion() != "schedule":
         return None
-    points = schedule_answer(spec.target_setting, _whole_curve(spec, runs, sources), gain).points
+    rate = predicted_rate(spec, runs, sources, "schedule", gain)
+    curve = _curve(spec, runs, sources, 0, spec.num_steps, 2)
+    points = schedule_answer(spec.target_setting, curve, gain, rate).points
     assert points is not None
     return tuple((step, float(f"{factor:.6g}")) for step, factor in points)
-
-
-def _whole_curve(spec: MatchSpec, runs: MatchRuns, sources: Sequence[Trial]) -> Curve:
-    return _curve(spec, runs, sources, 0, spec.num_steps, 2)
 
 
 def _curve(

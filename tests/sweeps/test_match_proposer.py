@@ -226,6 +226,8 @@ def test_the_schedule_criterion_follows_the_source_all_the_way():
     assert verdict["lr_schedule"] == [list(point) for point in result["verdict"]["schedule"]]
     assert verdict["alpha_s_schedule"] == "cosine"
     assert len(result["verdict"]["schedule"]) <= 1000
+    rates = {row["criterion"]: row["predicted"] for row in result["criteria"]}
+    assert rates["schedule"] == rates["equal_rotation"]
 
 
 def test_adamw_can_be_the_target():
