@@ -28,6 +28,8 @@ from sweeps.capacity import ClusterShape, NodeShape
 
 #: Bytes of shared memory; reports and configs are small.
 _OBJECT_STORE = 100_000_000
+#: Imports torch, which takes 3 s, while a worker starts and not when its first trial does.
+PRELOAD = "worker.tune_trainable"
 # Seconds.
 _START_LIMIT = 60.0
 _STOP_LIMIT = 2.0
@@ -51,11 +53,17 @@ class Head:
     token_path: str
 
 
-def start(home: Path, *, num_cpus: int | None = None, num_gpus: int | None = None) -> Head:
+def start(
+    home: Path,
+    *,
+    num_cpus: int | None = None,
+    num_gpus: int | None = None,
+    preload: str = PRELOAD,
+) -> Head:
     """Start the local head of ``home``, or return the one that runs already.
 
-    ``num_cpus`` defaults to the CPUs this process may use, ``num_gpus`` to what Ray detects.
-    Raises ClusterError.
+    ``num_cpus`` defaults to the CPUs this process may use, ``num_gpus`` to what Ray detects;
+    ``preload`` is a module that each worker imports before it is needed. Raises ClusterError.
     """
     head = running(home)
     if head is not None:
@@ -65,7 +73,9 @@ def start(home: Path, *, num_cpus: int | None = None, num_gpus: int | None = Non
     token_path = _write_token(home)
     folder = Path(tempfile.mkdtemp(prefix="nds-", dir=_short_temp()))
     port = _free_port()
-    session, host = _launch(home, folder, token_path, port, num_cpus or usable_cpus(), num_gpus)
+    environment = _head_environment(token_path, preload)
+    command = _command(folder, port, num_cpus or usable_cpus(), num_gpus)
+    session, host = _launch(home, folder, command, environment)
     head = Head(f"{host}:{port}", session, str(folder), str(token_path))
     _write(_info_path(home), json.dumps(asdict(head)))
     return head
@@ -138,21 +148,19 @@ def usable_cpus() -> int:
     return allowed
 
 
-def _launch(
-    home: Path,
-    folder: Path,
-    token_path: Path,
-    port: int,
-    num_cpus: int,
-    num_gpus: int | None,
-) -> tuple[int, str]:
-    """Run the starter; answer its session and the address that Ray chose for this machine."""
+def _command(folder: Path, port: int, num_cpus: int, num_gpus: int | None) -> list[str]:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
     command += [f"--port={port}", f"--dashboard-port={_free_port()}", f"--num-cpus={num_cpus}"]
     command += ["--include-dashboard=false", "--disable-usage-stats", "--no-monitor"]
     command += ["--include-log-monitor=false", f"--temp-dir={folder}"]
     command += [f"--object-store-memory={_OBJECT_STORE}"]
-    command += [] if num_gpus is None else [f"--num-gpus={num_gpus}"]
+    return command + ([] if num_gpus is None else [f"--num-gpus={num_gpus}"])
+
+
+def _launch(
+    home: Path, folder: Path, command: list[str], environment: dict[str, str]
+) -> tuple[int, str]:
+    """Run the starter; answer its session and the address that Ray chose for this machine."""
     log = home / "logs" / "ray.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -161,7 +169,7 @@ def _launch(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | _head_environment(token_path),
+            env=os.environ | environment,
             start_new_session=True,
         )
         try:
@@ -169,7 +177,7 @@ def _launch(
         except subprocess.TimeoutExpired:
             code = None
     printed = log.read_text(errors="replace")
-    host = re.search(rf"'([^']+):{port}'", printed)
+    host = re.search(r"--address='([^']+):\d+'", printed)
     if code != 0 or host is None:
         _end_session(starter.pid)
         shutil.rmtree(folder, ignore_errors=True)
@@ -179,10 +187,9 @@ def _launch(
     return starter.pid, host.group(1)
 
 
-def _head_environment(token_path: Path) -> dict[str, str]:
+def _head_environment(token_path: Path, preload: str) -> dict[str, str]:
     return _token_environment(token_path) | {
-        # A worker imports torch before it is needed: 3 s that no trial waits for.
-        "RAY_preload_python_modules": "worker.tune_trainable",
+        "RAY_preload_python_modules": preload,
         "RAY_enable_metrics_collection": "0",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
         # Seconds a stopped trial may take to write its checkpoint before its worker is given up.

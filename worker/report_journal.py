@@ -4,8 +4,10 @@ Who listens to a run may die with reports in hand that nothing has recorded, and
 on from a checkpoint behind them: without this file its curves would have a gap. Imports no torch.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
@@ -19,12 +21,16 @@ class ReportJournal:
 
     def __init__(self, checkpoint_dir: Path | str) -> None:
         self._path = Path(checkpoint_dir) / _NAME
+        self._is_checked = False
 
     def append(self, report: Report) -> None:
         """Write a report down, before it is handed on."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(report.model_dump_json() + "\n")
+        with self._path.open("ab+") as file:
+            if not self._is_checked:
+                _end_torn_line(file)
+                self._is_checked = True
+            file.write(report.model_dump_json().encode() + b"\n")
 
     def replay(self) -> Iterator[Report]:
         """Yield every report of the attempts before, each step once, in order."""
@@ -45,3 +51,11 @@ class ReportJournal:
                 except ValidationError:
                     # Killed while it wrote this line; the step comes again.
                     continue
+
+
+def _end_torn_line(file: BinaryIO) -> None:
+    """Keep what follows a line that was cut off apart from it."""
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")

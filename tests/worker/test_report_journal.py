@@ -36,5 +36,9 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
     journal.append(report(10))
     with (tmp_path / "reports.jsonl").open("a") as file:
         file.write('{"step": 20, "num_st')
+    before = [item.step for item in journal.replay()]
+    for step in (20, 30):
+        ReportJournal(tmp_path).append(report(step))
 
-    assert [item.step for item in journal.replay()] == [10]
+    assert before == [10]
+    assert [item.step for item in journal.replay()] == [10, 20, 30]

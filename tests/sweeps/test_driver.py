@@ -1,0 +1,266 @@
+"""Sweeps on a real local Ray cluster, driven by real runners that are stopped and killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps import cluster
+from sweeps.records import Sweep, SweepState, Trial
+from sweeps.search import SweepProposer
+from sweeps.store import Store
+from tests.sweeps.sweep_cases import BASE, Curves, keys, search, sweep_spec
+
+pytestmark = pytest.mark.stack
+
+ROOT = Path(__file__).parents[2]
+#: Seconds; generous, for a machine that does other things beside.
+PATIENCE = 150.0
+
+
+class Stack:
+    """A home with a store, a Ray cluster, and runners on demand."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.store = Store(f"sqlite:///{home / 'store.db'}")
+        self.store.migrate()
+        self.runner: subprocess.Popen[bytes] | None = None
+
+    def start_runner(self) -> None:
+        command = [sys.executable, "-m", "sweeps.runner", "--store", self.store.url]
+        command += ["--home", str(self.home), "--trainable", "tests.sweeps.trainables:quick"]
+        with (self.home / "runner.log").open("ab") as log:
+            self.runner = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+
+    def stop_runner(self) -> float:
+        """SIGTERM; the seconds it took to end."""
+        assert self.runner is not None
+        began = time.monotonic()
+        self.runner.terminate()
+        assert self.runner.wait(PATIENCE) == 0
+        self.runner = None
+        return time.monotonic() - began
+
+    def submit(self, **fields: Any) -> str:
+        """Queue a sweep of quick trials: 5 reports, 20 ms apart."""
+        base = BASE | {"steps": 5, "batch_size": 20, "gamma_c": 1.0} | fields.pop("base", {})
+        spec = sweep_spec(base=base, **fields)
+        sweep, _ = self.store.create_sweep(
+            "sweep", spec.model_dump(mode="json"), name="s", num_trials=spec.num_trials()
+        )
+        return sweep.id
+
+    def wait(self, sweep_id: str, until: Callable[[Sweep], bool], what: str) -> Sweep:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            sweep = self.store.get_sweep(sweep_id)
+            if until(sweep):
+                return sweep
+            time.sleep(0.05)
+        logs = "\n".join(path.read_text()[-3000:] for path in self.home.glob("logs/drivers.log"))
+        raise AssertionError(f"not {what} in {PATIENCE} s: {sweep.state} {sweep.reason}\n{logs}")
+
+    def finish(self, sweep_id: str) -> Sweep:
+        return self.wait(sweep_id, lambda sweep: sweep.state.is_finished(), "finished")
+
+    def driver(self, sweep_id: str) -> int:
+        """Process id of the driver of a sweep."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            for runner in self.store.runners():
+                for driver in runner.info["drivers"]:
+                    if driver["sweep"] == sweep_id:
+                        return int(driver["pid"])
+            time.sleep(0.1)
+        raise AssertionError(f"sweep {sweep_id} has no driver")
+
+    def trials(self, sweep_id: str) -> list[Trial]:
+        return list(self.store.all_trials(sweep_id))
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A cluster of two CPUs and a runner."""
+    home = tmp_path_factory.mktemp("home")
+    # Workers import the tests' trainables.
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    head = cluster.start(home, num_cpus=2, num_gpus=0, preload="tests.sweeps.trainables")
+    stack = Stack(home)
+    try:
+        stack.start_runner()
+        yield stack
+        if stack.runner is not None:
+            stack.stop_runner()
+    finally:
+        if stack.runner is not None:
+            stack.runner.kill()
+        cluster.stop(home)
+        os.environ.pop("PYTHONPATH")
+        if path is not None:
+            os.environ["PYTHONPATH"] = path
+    assert cluster.running(home) is None
+    assert not Path(head.folder).exists()
+
+
+def test_a_sweep_runs_to_its_end_and_no_fate_of_a_trial_touches_another(stack: Stack) -> None:
+    space = {"gamma_c": {"kind": "choice", "values": [4.0, 1.0, 2.0, 3.0, 5.0, 1.5]}}
+    sweep_id = stack.submit(
+        sampler="grid", space=space, num_points=None, base={"alpha_v": 0.1, "alpha_s": 0.001}
+    )
+
+    sweep = stack.finish(sweep_id)
+
+    trials = {trial.params["gamma_c"]: trial for trial in stack.trials(sweep_id)}
+    assert {fate: trial.state.value for fate, trial in trials.items()} == {
+        4.0: "diverged", 1.0: "complete", 2.0: "failed", 3.0: "failed", 5.0: "failed",
+        1.5: "complete",
+    }  # fmt: skip
+    assert trials[2.0].exit_cause == "ValueError: this trial raises"
+    assert trials[3.0].exit_cause.startswith("lost: ")
+    assert "malformed report" in trials[5.0].exit_cause
+    assert len(stack.store.trial(sweep_id, trials[3.0].number).attempts) == 3
+    assert (sweep.state, sweep.reason) == (SweepState.COMPLETE, "all done; 3 trials failed")
+    assert sweep.best is not None
+    assert sweep.best["params"]["gamma_c"] in (1.0, 1.5)
+    assert sweep.result is not None
+    curve = stack.store.metrics(sweep_id, trials[1.0].number)["validation_error"]
+    assert [step for step, _ in curve] == [1, 2, 3, 4, 5]
+
+
+def test_a_sweep_in_which_everything_diverges_ends_and_says_so(stack: Stack) -> None:
+    sweep = stack.finish(stack.submit(num_points=2, base={"gamma_c": 4.0}))
+
+    assert (sweep.state, sweep.reason) == (SweepState.COMPLETE, "no finite result")
+    assert sweep.best is None
+
+
+def test_a_driver_killed_in_the_middle_loses_and_repeats_nothing(stack: Stack) -> None:
+    fields: dict[str, Any] = {"num_points": 6, "replicates": 2, "sampler": "qmc"}
+    sweep_id = stack.submit(**fields, base={"batch_size": 60})
+    stack.wait(sweep_id, lambda sweep: sweep.trials["complete"] >= 3, "in its middle")
+
+    os.kill(stack.driver(sweep_id), signal.SIGKILL)
+    sweep = stack.finish(sweep_id)
+
+    trials = stack.trials(sweep_id)
+    assert (sweep.state, sweep.reason) == (SweepState.COMPLETE, "all done")
+    assert sweep.trials["complete"] == len(trials) == 12
+    spec = sweep_spec(base=BASE | {"steps": 5, "batch_size": 60, "gamma_c": 1.0}, **fields)
+    undisturbed, _ = search(SweepProposer(spec, Curves()))
+    assert keys(trials) == keys(undisturbed)
+    for trial in trials:
+        curve = stack.store.metrics(sweep_id, trial.number)["validation_error"]
+        assert [step for step, _ in curve] == [1, 2, 3, 4, 5]
+    attempts = [stack.store.trial(sweep_id, trial.number).attempts for trial in trials]
+    assert 1 <= sum(len(tries) - 1 for tries in attempts) <= 2
+
+
+def test_a_pause_takes_seconds_and_resuming_goes_on_from_the_checkpoints(stack: Stack) -> None:
+    sweep_id = stack.submit(num_points=2, base={"steps": 40, "batch_size": 100})
+    stack.wait(sweep_id, lambda sweep: sweep.trials["running"] == 2, "running")
+    time.sleep(1.0)
+
+    began = time.monotonic()
+    stack.store.request(sweep_id, "pause")
+    stack.wait(sweep_id, lambda sweep: sweep.state == SweepState.PAUSED, "paused")
+    paused_in = time.monotonic() - began
+    waiting = stack.store.get_sweep(sweep_id).trials["waiting"]
+    stack.store.resume(sweep_id)
+    sweep = stack.finish(sweep_id)
+
+    assert paused_in < 10
+    assert waiting == 2
+    assert sweep.trials["complete"] == 2
+    starts = (stack.home / "checkpoints" / sweep_id / "starts").read_text().split("\n")[:4]
+    assert Counter(line.partition(" ")[0] for line in starts) == {"0": 2, "1": 2}
+    assert all(int(line.rpartition(" ")[2]) > 0 for line in starts[2:])
+
+
+def test_a_cancel_takes_seconds(stack: Stack) -> None:
+    sweep_id = stack.submit(num_points=4, base={"steps": 1000, "batch_size": 50})
+    stack.wait(sweep_id, lambda sweep: sweep.trials["running"] > 0, "running")
+
+    began = time.monotonic()
+    stack.store.request(sweep_id, "cancel")
+    sweep = stack.finish(sweep_id)
+
+    assert time.monotonic() - began < 10
+    assert sweep.state == SweepState.CANCELLED
+    assert {trial.state.value for trial in stack.trials(sweep_id)} == {"cancelled"}
+
+
+def test_what_never_fits_waits_visibly_and_can_be_cancelled(stack: Stack) -> None:
+    sweep_id = stack.submit(num_points=1, resources={"cpus": 1, "gpus": 1})
+
+    sweep = stack.wait(sweep_id, lambda sweep: bool(sweep.reason), "waiting for resources")
+    stack.store.request(sweep_id, "cancel")
+    ended = stack.finish(sweep_id)
+
+    assert sweep.reason == (
+        "waiting for resources: a trial asks for 1 CPU and 1 GPU, and the cluster offers 2 CPUs"
+    )
+    assert ended.state == SweepState.CANCELLED
+    assert stack.trials(sweep_id) == []
+
+
+def test_sigterm_leaves_the_sweep_to_the_next_runner(stack: Stack) -> None:
+    sweep_id = stack.submit(num_points=4, base={"steps": 20, "batch_size": 100})
+    stack.wait(sweep_id, lambda sweep: sweep.trials["running"] > 0, "running")
+
+    took = stack.stop_runner()
+    left = stack.store.get_sweep(sweep_id)
+    time.sleep(0.5)
+    still_left = stack.store.get_sweep(sweep_id)
+    stack.start_runner()
+    sweep = stack.finish(sweep_id)
+
+    assert took < 10
+    assert left.state == SweepState.QUEUED
+    assert still_left.trials == left.trials
+    assert sweep.trials["complete"] == 4
+
+
+def test_a_sweep_cancelled_before_it_starts_never_runs(stack: Stack) -> None:
+    stack.stop_runner()
+    sweep_id = stack.submit(num_points=2)
+    stack.store.request(sweep_id, "cancel")
+    stack.store.request(sweep_id, "cancel")
+    stack.start_runner()
+    other = stack.submit(num_points=1)
+
+    stack.finish(other)
+
+    assert stack.store.get_sweep(sweep_id).state == SweepState.CANCELLED
+    assert stack.trials(sweep_id) == []
+
+
+def test_the_shape_of_the_cluster_is_in_the_store(stack: Stack) -> None:
+    shapes = [runner.info["cluster"] for runner in stack.store.runners()]
+
+    assert {"nodes": [{"cpus": 2.0, "gpus": 0.0}]} in shapes
+
+
+def test_asha_stops_points_early(stack: Stack) -> None:
+    sweep_id = stack.submit(
+        num_points=8,
+        sampler="grid",
+        space={"alpha_v": {"kind": "float", "low": 0.1, "high": 0.8, "step": 0.1}},
+        base={"steps": 9, "alpha_s": 0.001},
+        scheduler={"kind": "asha", "min_steps": 1, "reduction_factor": 3},
+    )
+
+    sweep = stack.finish(sweep_id)
+
+    assert sweep.trials["pruned"] >= 4
+    assert sweep.trials["pruned"] + sweep.trials["complete"] == 8
+    assert sweep.best is not None
+    assert sweep.best["params"] == {"alpha_v": 0.1}

@@ -1,0 +1,61 @@
+"""What workers run in tests instead of training: quick, steered by fields of the config.
+
+``batch_size`` is the milliseconds between reports, ``steps`` the number of reports. ``gamma_c``
+chooses a fate: 1 = well, 2 = raises, 3 = its process dies, 4 = diverges, 5 = reports nonsense.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from worker.measurement import Report
+from worker.report_journal import ReportJournal
+from worker.stop_file import StopFile
+
+
+def quick(params: dict[str, Any]) -> None:
+    """Report a loss with its best at alpha_v = 0.05; go on from where it was stopped."""
+    task = params["task"]
+    config, folder = task["config"], Path(task["checkpoint_dir"])
+    stop = StopFile(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = int((folder / "done").read_text()) if (folder / "done").exists() else 0
+    with (folder.parent / "starts").open("a") as starts:
+        starts.write(f"{folder.name} from {done}\n")
+    journal = ReportJournal(folder)
+    for report in journal.replay():
+        tune.report({"report": report.model_dump(mode="json")})
+    for step in range(done + 1, config["steps"] + 1):
+        end = time.monotonic() + config["batch_size"] / 1000
+        while time.monotonic() < end:
+            if stop():
+                return
+            time.sleep(0.001)
+        result = _result(config, step)
+        if config["gamma_c"] < 4:
+            journal.append(Report.model_validate(result["report"]))
+        (folder / "done").write_text(str(step))
+        tune.report(result)
+
+
+def _result(config: dict[str, Any], step: int) -> dict[str, Any]:
+    fate = config["gamma_c"]
+    if fate == 2:
+        raise ValueError("this trial raises")
+    if fate == 3:
+        os._exit(1)
+    if fate == 5:
+        return {"report": "nonsense"}
+    is_last = step == config["steps"]
+    report: dict[str, Any] = {
+        "step": step,
+        "num_steps": config["steps"],
+        "status": "complete" if is_last else "running",
+        "metrics": {"validation_error": abs(config["alpha_v"] - 0.05) + 1 / step},
+    }
+    if fate == 4:
+        report |= {"status": "diverged", "diverged_at_step": step, "metrics": {}}
+    return {"report": report}
