@@ -51,7 +51,7 @@ def test_json_is_read_exactly(value: dict[str, object]) -> None:
         ("a: 1\na: 2", "'a' appears twice, line 2"),
         ('{"a": 1, "a": 2}', "'a' appears twice"),
         ('{"a": NaN}', "NaN is not a number"),
-        ("a: [", "line 1"),
+        ("a: [", "line [12]"),
         ("1: 2", "key must be a word"),
         ("? [a]\n: 2", "key must be a word"),
         ("[" * 5000, "too deeply"),
