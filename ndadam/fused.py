@@ -115,9 +115,8 @@ class FusedStep:
         if _addresses(groups) != self._addresses:
             self._rebuild(groups)
             self._addresses = _addresses(groups)
-        for i, grad in enumerate(grads):
-            if (grad.stride(), grad.dtype) != self._layouts[i]:
-                grads[i] = self._in_layout_of(self._weight(i), grad)
+        if [(grad.stride(), grad.dtype) for grad in grads] != self._layouts:
+            grads = [self._in_layout_of(self._weight(i), grad) for i, grad in enumerate(grads)]
         for launch in self._launches:
             launch(groups, grads, grad_scale, found_inf, records=self.records_effective_lr)
 
@@ -326,7 +325,9 @@ class _Launch:
             compiled = kernel[(programs,)](*args, **options)
             self._compiled[variant] = compiled
         else:
-            compiled[(programs, 1, 1)](*args)
+            # Addresses, because of each tensor the launcher would ask the driver where it is.
+            addresses = [x.data_ptr() if isinstance(x, Tensor) else x for x in args]
+            compiled[(programs, 1, 1)](*addresses)
 
 
 def _type(x: object) -> torch.dtype | None:

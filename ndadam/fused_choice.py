@@ -57,15 +57,17 @@ def fused_group(pairs: Sequence[Pair], group: dict[str, Any]) -> "FusedGroup":
     """The operands of one group's fused step; step counts move to the parameters' device."""
     from ndadam.fused import FusedGroup
 
+    params, states = zip(*pairs, strict=True)
+    on_cuda = params[0].is_cuda
     for p, state in pairs:
-        if state["step"].is_cuda != p.is_cuda:
+        if state["step"].is_cuda is not on_cuda:
             state["step"] = state["step"].to(p.device)
     return FusedGroup(
-        params=[p for p, _ in pairs],
-        grads=[p.grad for p, _ in pairs if p.grad is not None],
-        exp_avgs=[state["exp_avg"] for _, state in pairs],
-        exp_avg_sqs=[state["exp_avg_sq"] for _, state in pairs],
-        steps=[state["step"] for _, state in pairs],
+        params=params,
+        grads=[p.grad for p in params],
+        exp_avgs=[state["exp_avg"] for state in states],
+        exp_avg_sqs=[state["exp_avg_sq"] for state in states],
+        steps=[state["step"] for state in states],
         lr=group["lr"],
         betas=group["betas"],
         eps=group["eps"],

@@ -211,12 +211,15 @@ class NDAdam(Optimizer):
         group = self.param_groups[index]
         pairs = self._ready(index)
         fused: list[Pair] = []
-        if pairs and wants_fused(group) and self.fused_step is not None:
-            takes, vector_dim = self.fused_step.takes, group["vector_dim"]
+        others = pairs
+        fused_step = self.fused_step if pairs and wants_fused(group) else None
+        if fused_step is not None:
+            takes, vector_dim = fused_step.takes, group["vector_dim"]
             fused = [pair for pair in pairs if takes(pair[0], vector_dim)]
-        others = pairs if not fused else []
-        if 0 < len(fused) < len(pairs):
-            others = [pair for pair in pairs if not takes(pair[0], vector_dim)]
+            if len(fused) == len(pairs):
+                others = []
+            elif fused:
+                others = [pair for pair in pairs if not takes(pair[0], vector_dim)]
         if pairs and pairs[0][0].is_cuda:
             prepare_capture(group, pairs[0][0].device, is_fused=not others)
         return fused, others
