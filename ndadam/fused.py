@@ -23,6 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ndadam import fused_kernels as kernels
+from ndadam.fused_choice import runs_kernels
 from ndadam.fused_table import (
     ALIGNMENT,
     AddressColumns,
@@ -40,11 +41,6 @@ _ADVANCE_BLOCK = 128
 def fits_fused_step(p: Tensor, vector_dim: int | None) -> bool:
     """Whether the fused step can update ``p`` in place: its type, and rows that are dense runs."""
     return p.dtype in _ELEMENT and p.numel() > 0 and rows_of(p, vector_dim) is not None
-
-
-def runs_kernels(p: Tensor) -> bool:
-    """Whether Triton's kernels run where ``p`` is."""
-    return p.is_cuda
 
 
 @dataclass(slots=True)

@@ -46,6 +46,11 @@ def check_fused(group: dict[str, Any]) -> None:
             )
 
 
+def runs_kernels(p: Tensor) -> bool:
+    """Whether Triton's kernels run where ``p`` is."""
+    return p.is_cuda
+
+
 def wants_fused(group: dict[str, Any]) -> bool:
     """Whether a group's settings allow the fused step: unless something else is asked for."""
     if group["fused"] is None:

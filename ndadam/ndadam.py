@@ -19,6 +19,7 @@ from ndadam.fused_choice import (
     new_fused_step,
     prepare_capture,
     refuse_new_state_in_capture,
+    runs_kernels,
     wants_fused,
 )
 from ndadam.group_update import Operands, operands, other_dims, update_scalars_, update_vectors_
@@ -198,7 +199,8 @@ class NDAdam(Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """Whether ``step`` unscales, and skips, on the device: GradScaler then leaves it to it."""
         return all(
-            wants_fused(group)
+            runs_kernels(p)
+            and wants_fused(group)
             and self.fused_step is not None
             and self.fused_step.takes(p, group["vector_dim"])
             for group in self.param_groups
@@ -212,7 +214,9 @@ class NDAdam(Optimizer):
         pairs = self._ready(index)
         fused: list[Pair] = []
         others = pairs
-        fused_step = self.fused_step if pairs and wants_fused(group) else None
+        fused_step = None
+        if pairs and runs_kernels(pairs[0][0]) and wants_fused(group):
+            fused_step = self.fused_step  # not earlier: loading Triton takes a while
         if fused_step is not None:
             takes, vector_dim = fused_step.takes, group["vector_dim"]
             fused = [pair for pair in pairs if takes(pair[0], vector_dim)]

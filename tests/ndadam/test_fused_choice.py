@@ -27,7 +27,8 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def kernels_run_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
-        monkeypatch.setattr("ndadam.fused.runs_kernels", lambda p: True)
+        for module in ("ndadam.ndadam", "ndadam.fused"):
+            monkeypatch.setattr(f"{module}.runs_kernels", lambda p: True)
 
 
 def make_model(dtype: torch.dtype = torch.float32) -> nn.Module:
