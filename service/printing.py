@@ -100,11 +100,9 @@ def _range(interval: dict[str, Any] | None) -> str:
 def print_results(console: Console, analysis: dict[str, Any]) -> None:
     """A row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
     metric = analysis["metric"]
-    table = Table(box=None)
-    for heading in ("arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("seeds", "point", "chosen params"):
-        table.add_column(heading)
+    table = Table(
+        "arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %", "seeds", "point", box=None
+    )
     for arm in analysis["arms"]:
         table.add_row(
             _arm(arm["arm"]),
@@ -112,9 +110,11 @@ def print_results(console: Console, analysis: dict[str, Any]) -> None:
             _estimate(arm["test_error"], "test_error"),
             str(arm["objective"]["n"] if arm["objective"] else 0),
             _points(arm),
-            _words({k: v for k, v in arm["params"].items() if k not in arm["arm"]}) or "–",
         )
     console.print(table)
+    for arm in analysis["arms"]:
+        params = {name: value for name, value in arm["params"].items() if name not in arm["arm"]}
+        console.print(f"  {_arm(arm['arm'])}: {_words(params) or 'nothing was chosen'}")
     for row in analysis["comparisons"]:
         a, b, metric = _arm(row["a"]), _arm(row["b"]), row["metric"].replace("_", " ")
         known = f"{a} is {row['verdict']} than {b}"

@@ -86,7 +86,7 @@ def _show(service: Client, console: Console, endpoints: homes.Endpoints) -> None
 def find_or_submit(service: Client, kind: Kind, spec: dict[str, Any]) -> SweepOut:
     """The sweep of an earlier quickstart with this very spec, or a new one.
 
-    One that failed or was cancelled stays as it is, and the next key is tried.
+    One that ended without what is to be shown stays as it is, and the next key is tried.
     """
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
     submit = service.match if kind == "match" else service.submit
@@ -94,7 +94,7 @@ def find_or_submit(service: Client, kind: Kind, spec: dict[str, Any]) -> SweepOu
         sweep = submit(spec, idempotency_key=f"quickstart-{digest}-{attempt}")
         if sweep.state == "paused":
             return service.resume(sweep.id)
-        if sweep.state not in ("failed", "cancelled"):
+        if _shortfall(sweep) is None:
             return sweep
     raise QuickstartError(
         f"{MOST_TRIES} earlier quickstarts ended {sweep.state}; see {service.url}"
@@ -116,12 +116,24 @@ def _both(
         ]
         match, sweep = (task.result() for task in tasks)
     for one in (match, sweep):
-        if one.state != "complete":
+        if (shortfall := _shortfall(one)) is not None:
+            place = "matches" if one.kind == "match" else "sweeps"
             raise QuickstartError(
-                f"the {one.kind} {one.id} ended {one.state}: {one.reason or 'no reason given'}; "
-                f"see {service.url}/{'matches' if one.kind == 'match' else 'sweeps'}/{one.id}"
+                f"the {one.kind} {one.id} {shortfall} ({one.reason or 'no reason given'}); "
+                f"see {service.url}/{place}/{one.id}"
             )
     return match, sweep
+
+
+def _shortfall(sweep: SweepOut) -> str | None:
+    """What a sweep or match that has ended lacks, None if it has what the quickstart shows."""
+    if sweep.state in ("queued", "running", "paused"):
+        return None
+    if sweep.state != "complete":
+        return f"ended {sweep.state}"
+    if sweep.kind == "match" and not (sweep.result or {}).get("verdict"):
+        return "ended without a verdict"
+    return None
 
 
 def _print_addresses(
