@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     mlflow_url: str | None = Field(
         None, description="Address of an MLflow server; none = a local one is started."
     )
+    mlflow_public_url: str | None = Field(
+        None, description="Address of MLflow for browsers, where it is another than mlflow_url."
+    )
     mlflow_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="Port of the local MLflow server; none = 5000 or the next free one."
     )

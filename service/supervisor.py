@@ -124,6 +124,7 @@ def runner_command(settings: Settings, home: Path, mlflow_url: str, page_url: st
         *("--home", str(home)),
         *("--data", str(settings.data_home())),
         *("--mlflow", mlflow_url),
+        *("--mlflow-page", settings.mlflow_public_url or ""),
         *("--page", page_url),
         *("--drivers", str(settings.drivers)),
     ]

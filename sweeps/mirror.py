@@ -56,11 +56,17 @@ class _Place:
 class Mirror:
     """Sends what the store has and MLflow has not. ``run`` never raises."""
 
-    def __init__(self, store: Store, tracking_uri: str, *, page_url: str = "") -> None:
-        """``page_url``: where the service's pages are, for links back."""
+    def __init__(
+        self, store: Store, tracking_uri: str, *, page_url: str = "", public_url: str = ""
+    ) -> None:
+        """``page_url``: where the service's pages are, for links back.
+
+        ``public_url``: where a browser finds MLflow, if not at ``tracking_uri``.
+        """
         self._store = store
         self._client = MirrorClient(tracking_uri)
         self._page_url = page_url
+        self._public_url = (public_url or tracking_uri).rstrip("/")
         self._places: dict[str, _Place] = {}
         #: Runs that MLflow has of attempts which the store knows no run of.
         self._unclaimed: dict[int, str] = {}
@@ -236,7 +242,7 @@ class Mirror:
         return {
             "experiment_id": place.experiment_id,
             "run_id": place.run_id,
-            "url": f"{self._client.url}/#/experiments/{place.experiment_id}/runs/{place.run_id}",
+            "url": f"{self._public_url}/#/experiments/{place.experiment_id}/runs/{place.run_id}",
             "behind_seconds": 0.0,
             "error": "",
         }
