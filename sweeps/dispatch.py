@@ -6,6 +6,7 @@ Everything but ``stop`` is called from one thread, the one that runs Tune.
 
 import logging
 import math
+import shutil
 import threading
 import time
 from collections import deque
@@ -241,6 +242,9 @@ class Dispatcher:
     def _tell(self, trial: Trial) -> None:
         self._proposer.tell(trial)
         self.told += 1
+        if trial.state != TrialState.FAILED:
+            # One that failed may be tried again, from where it was.
+            shutil.rmtree(self._places.checkpoints(trial.number), ignore_errors=True)
 
     def _refresh_result(self) -> None:
         now = time.monotonic()
