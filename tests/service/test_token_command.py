@@ -53,5 +53,5 @@ def test_without_a_setting_it_says_what_to_set() -> None:
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(SettingsError, match="cannot write the token to .*file/token"):
+    with pytest.raises(SettingsError, match=r"cannot write the token to .*file/token"):
         create_token(tmp_path / "file" / "token")
