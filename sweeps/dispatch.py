@@ -235,9 +235,9 @@ class Dispatcher:
 
     def _propose(self) -> Trial | None:
         """Ask the proposer, once it knows what it must."""
-        if self._writer.is_behind and (self._queue.needs_results or not self._running):
+        if self._writer.is_behind and self._queue.needs_results:
             self.take_ended(_ENDING_WAIT)
-            if self._writer.is_behind and self._queue.needs_results:
+            if self._writer.is_behind:
                 return None
         return self._queue.propose()
 

@@ -55,7 +55,7 @@ def move_trials(
     ``values`` are further columns, set on the same rows. Announces each trial that moved.
     """
     mine = sa.and_(trials.c.sweep_id == sweep.id, which)
-    columns = (trials.c.number, trials.c.point, trials.c.state)
+    columns = (trials.c.number, trials.c.point, trials.c.state, trials.c.objective)
     before = write.conn.execute(sa.select(*columns).where(mine).order_by(trials.c.number)).all()
     if not before:
         return []
@@ -69,6 +69,8 @@ def move_trials(
     refresh_points(write, sweep, {row.point for row in before}, means_change=means_change)
     for row in moved:
         data = {"trial": row.number, "point": row.point, "state": to.value}
+        if to.is_finished():
+            data["objective"] = row.objective
         write.event(sweep.id, "trial", data | _public(values))
     return [row.number for row in moved]
 
