@@ -81,6 +81,7 @@ class TrialQueue:
                 return None
             self._waiting.popleft()
             if cause is None:
+                self._limits.taken(trial)
                 return trial
         return None
 
@@ -98,6 +99,7 @@ class TrialQueue:
 
     def put_back(self, trial: Trial, *, first: bool = False) -> None:
         """Let a trial wait again that did not come to its end."""
+        self._limits.returned(trial)
         (self._waiting.appendleft if first else self._waiting.append)(trial)
 
     def tell(self, trial: Trial) -> None:
@@ -110,7 +112,8 @@ class TrialQueue:
             self._places.discard(trial.number)
 
     def _replay_curve(self, trial: Trial) -> None:
-        if self._scheduler.is_active and self._metric is not None and trial.step:
+        has_news = trial.step or trial.state.is_finished()
+        if self._scheduler.is_active and self._metric is not None and has_news:
             curves = self._store.metrics(self._claim.sweep_id, trial.number, [self._metric])
             self._scheduler.replay(trial, curves.get(self._metric, []))
 
