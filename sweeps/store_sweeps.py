@@ -175,6 +175,8 @@ class SweepVerbs(Database):
     def extend(self, sweep_id: str, spec: dict[str, Any], *, num_trials: int | None) -> Sweep:
         """Give the sweep a larger spec and, if it has ended, queue it again.
 
+        Trials that the old budget cut off wait again. A driver at work goes on by the old spec; the
+        sweep is queued again when it is done.
         The caller has checked that the new spec differs only in its size.
         """
         with self._writing() as write:
@@ -183,6 +185,8 @@ class SweepVerbs(Database):
                 raise SweepStateConflict(f"cannot extend sweep {sweep_id}: it is cancelled")
             _relabel(write, sweep_id, spec=json_safe(spec), num_trials=num_trials)
             if SweepState(row.state).is_finished():
+                cut_off = trials.c.state == TrialState.CANCELLED.value
+                move_trials(write, row, cut_off, TrialState.WAITING, exit_cause="")
                 _queue(write, row, "extended")
             return _sweep(write.conn, sweep_id)
 
