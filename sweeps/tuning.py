@@ -172,6 +172,9 @@ class _Keeper(_Unsaved, FIFOScheduler):  # type: ignore[misc]
             cache.increase_max(trial.placement_group_factory, self._workers)
             self._workers = 0
 
+    def choose_trial_to_run(self, tune_controller: Any) -> None:
+        """No choice: Tune then takes the oldest that waits, without a look at every trial."""
+
 
 class _Judge(_Unsaved, tune.Stopper):  # type: ignore[misc]
     """Takes reports in and says which trials stop."""
