@@ -55,7 +55,9 @@ def client(tmp_path_factory) -> Iterator[TestClient]:
     home = tmp_path_factory.mktemp("home")
     store = Store(f"sqlite:///{home}/store.db")
     store.migrate()
-    settings = Settings(home=home, data=home / "data", host="127.0.0.1", token=None)
+    settings = Settings(
+        home=home, data=home / "data", host="127.0.0.1", token=None, token_file=None
+    )
     with TestClient(create_app(store, settings), base_url="http://127.0.0.1:8000") as found:
         yield found
     store.close()
