@@ -183,16 +183,28 @@ def _best(write: Write, sweep: sa.Row[Any], *, settled: bool) -> dict[str, Any] 
 
 
 def close_attempts(
-    write: Write, sweep_id: str, state: TrialState, cause: str, *, trial: int | None = None
+    write: Write,
+    sweep_id: str,
+    state: TrialState,
+    cause: str,
+    *,
+    trial: int | None = None,
+    lease_until: int | None = None,
 ) -> None:
-    """End every attempt of the sweep (or of one trial) that still counts as running."""
+    """End every attempt of the sweep (or of one trial) that still counts as running.
+
+    ``lease_until``: when the lease of their driver ran out. A machine that was off for a night
+    trained nothing in it, so they end there.
+    """
+    end = write.now if lease_until is None else min(write.now, lease_until)
+    finished_at = sa.case((attempts.c.started_at > end, attempts.c.started_at), else_=end)
     running = (attempts.c.sweep_id == sweep_id) & (attempts.c.state == TrialState.RUNNING.value)
     if trial is not None:
         running &= attempts.c.trial == trial
     write.conn.execute(
         sa.update(attempts)
         .where(running)
-        .values(state=state.value, finished_at=write.now, exit_cause=cause, unmirrored=True)
+        .values(state=state.value, finished_at=finished_at, exit_cause=cause, unmirrored=True)
     )
 
 

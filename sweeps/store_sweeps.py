@@ -234,13 +234,21 @@ def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:
     """Pause or cancel a sweep that no driver works on, and fence off any driver it had."""
     to = _WISHED[wish]
     if to == SweepState.CANCELLED:
-        close_attempts(write, row.id, TrialState.CANCELLED, "the sweep was cancelled")
+        close_attempts(
+            write,
+            row.id,
+            TrialState.CANCELLED,
+            "the sweep was cancelled",
+            lease_until=row.lease_until,
+        )
         still_open = trials.c.state.in_(_OPEN_TRIALS)
         move_trials(
             write, row, still_open, TrialState.CANCELLED, exit_cause="the sweep was cancelled"
         )
     else:
-        close_attempts(write, row.id, TrialState.CANCELLED, "the sweep was paused")
+        close_attempts(
+            write, row.id, TrialState.CANCELLED, "the sweep was paused", lease_until=row.lease_until
+        )
         move_trials(write, row, trials.c.state == TrialState.RUNNING.value, TrialState.WAITING)
     reason = "cancelled by request" if to == SweepState.CANCELLED else "paused by request"
     move_sweep(
