@@ -68,6 +68,8 @@ class Mirror:
         self._page_url = page_url
         self._public_url = (public_url or tracking_uri).rstrip("/")
         self._places: dict[str, _Place] = {}
+        #: Sweeps that MLflow shows as going on.
+        self._open: dict[str, _Place] = {}
         #: Runs that MLflow has of attempts which the store knows no run of.
         self._unclaimed: dict[int, str] = {}
         self._noted: dict[str, float] = {}
@@ -103,6 +105,8 @@ class Mirror:
             self._guarded(pending.sweep.id, partial(self._send_sweep, pending))
         for attempt in work.attempts:
             self._guarded(attempt.trial.sweep_id, partial(self._send_attempt, attempt))
+        for sweep_id in list(self._open):
+            self._guarded(sweep_id, partial(self._close_if_deleted, sweep_id))
         self._note_progress(work.attempts)
         full = len(work.attempts) == _LIMIT or len(work.sweeps) == _LIMIT
         return full or any(attempt.more for attempt in work.attempts)
@@ -115,6 +119,7 @@ class Mirror:
             self._places.pop(sweep_id, None)
         except Gone as error:
             self._places.pop(sweep_id, None)
+            self._open.pop(sweep_id, None)
             if time.monotonic() - self._sent_again.get(sweep_id, -_AGAIN) < _AGAIN:
                 return
             log.warning("sweep %s is sent to MLflow again: %s", sweep_id, error)
@@ -137,11 +142,23 @@ class Mirror:
                 SWEEP_STATUS[sweep.state],
                 None if sweep.finished_at is None else milliseconds(sweep.finished_at),
             )
+            self._open[sweep.id] = place
             if sweep.state.is_finished():
                 if sweep.result is not None:
                     self._client.log_json(place.run_id, sweep.result, "result.json")
                 self._reconcile(sweep, place)
+                del self._open[sweep.id]
         self._store.mirror_sweep_sent(sweep.id, pending.revision)
+
+    def _close_if_deleted(self, sweep_id: str) -> None:
+        """End the runs of a sweep that was deleted before MLflow heard of its end."""
+        try:
+            self._store.get_sweep(sweep_id)
+        except NotFound:
+            for run in self._client.runs(self._open[sweep_id].experiment_id):
+                if run.is_open and run.tags.get(SWEEP_TAG) == sweep_id:
+                    self._client.set_status(run.run_id, "KILLED", time.time_ns() // 1_000_000)
+            del self._open[sweep_id]
 
     def _place(self, sweep: Sweep) -> _Place:
         """Find or make the sweep's experiment and its own run."""
