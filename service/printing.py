@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from service.client import Client
@@ -16,7 +17,7 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
         table.add_row(
             sweep.id,
             sweep.kind,
-            sweep.name,
+            escape(sweep.name),
             sweep.state,
             f"{done}/{'?' if sweep.num_trials is None else sweep.num_trials}",
             "–" if sweep.best is None else f"{sweep.best.mean:.4g}",
@@ -31,7 +32,7 @@ def print_validation(console: Console, found: ValidationOut) -> None:
     def known(number: int | None) -> str:
         return "not known beforehand" if number is None else f"{number:,}"
 
-    console.print(f"[bold]{found.name}[/] can run. Nothing was created.")
+    console.print(f"[bold]{escape(found.name)}[/] can run. Nothing was created.")
     console.print(f"  points      {known(found.points)} × {found.replicates} seeds")
     console.print(f"  trials      {known(found.trials)}")
     console.print(f"  steps       {known(found.steps)}")
@@ -41,13 +42,13 @@ def print_validation(console: Console, found: ValidationOut) -> None:
             f"seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
         )
     for note in found.notes:
-        console.print(f"  note        {note}")
+        console.print(f"  note        {escape(note)}")
 
 
 def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
     """How a sweep or match ended, and what it found."""
-    reason = f": {sweep.reason}" if sweep.reason else ""
-    console.print(f"[bold]{sweep.name}[/] {sweep.state}{reason}")
+    reason = f": {escape(sweep.reason)}" if sweep.reason else ""
+    console.print(f"[bold]{escape(sweep.name)}[/] {sweep.state}{reason}")
     if sweep.kind == "match" and sweep.result:
         print_match(console, sweep.result)
     elif sweep.kind == "sweep" and any(sweep.trials.values()):
@@ -65,7 +66,7 @@ def print_prediction(console: Console, found: PredictionOut) -> None:
         table.add_row(one.criterion, f"{one.rate:.4f}", one.formula)
     console.print(table)
     for warning in found.warnings:
-        console.print(f"[yellow]note[/] {warning}")
+        console.print(f"[yellow]note[/] {escape(warning)}")
 
 
 def print_match(console: Console, result: dict[str, Any]) -> None:
@@ -82,7 +83,7 @@ def print_match(console: Console, result: dict[str, Any]) -> None:
     verdict = result.get("verdict")
     if verdict:
         colour = {"matched": "green", "not shown": "yellow"}.get(verdict["state"], "red")
-        console.print(f"[{colour}]{verdict['sentence']}[/]")
+        console.print(f"[{colour}]{escape(verdict['sentence'])}[/]")
 
 
 def _rate(value: float | None) -> str:
@@ -121,7 +122,7 @@ def print_results(console: Console, analysis: dict[str, Any]) -> None:
         unknown = f"{a} against {b}: no difference shown"
         console.print(f"  {unknown if row['verdict'] == 'not shown' else known} in {metric}")
     for note in analysis["notes"]:
-        console.print(f"[dim]{note}[/]")
+        console.print(f"[dim]{escape(note)}[/]")
 
 
 def _title(metric: str) -> str:
@@ -158,4 +159,4 @@ def _words(params: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    return "none" if value is None else str(value)
+    return "none" if value is None else escape(str(value))

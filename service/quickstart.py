@@ -11,13 +11,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress
 
 from service import home as homes
 from service.client import Client
@@ -109,12 +111,8 @@ def _both(
     if not waiting:
         console.print("Found the results of an earlier run; nothing was trained again.")
         return match, sweep
-    with progress_bars(console) as bars, ThreadPoolExecutor(2) as pool:
-        tasks = [
-            pool.submit(follow, service, one, bars, label)
-            for one, label in ((match, "match"), (sweep, "sweep"))
-        ]
-        match, sweep = (task.result() for task in tasks)
+    with progress_bars(console) as bars:
+        match, sweep = _follow_together(service, bars, (match, sweep))
     for one in (match, sweep):
         if (shortfall := _shortfall(one)) is not None:
             place = "matches" if one.kind == "match" else "sweeps"
@@ -123,6 +121,22 @@ def _both(
                 f"see {service.url}/{place}/{one.id}"
             )
     return match, sweep
+
+
+def _follow_together(service: Client, bars: Progress, sweeps: Sequence[SweepOut]) -> list[SweepOut]:
+    """Follow each to its end, a bar for each. Raises what following one of them raised."""
+    tasks = [Future[SweepOut]() for _ in sweeps]
+
+    def follow_one(task: Future[SweepOut], sweep: SweepOut) -> None:
+        try:
+            task.set_result(follow(service, sweep, bars, sweep.kind))
+        except BaseException as error:
+            task.set_exception(error)
+
+    # Not a pool: Ctrl-C would wait until its threads, and so the sweeps, are through.
+    for pair in zip(tasks, sweeps, strict=True):
+        Thread(target=follow_one, args=pair, daemon=True).start()
+    return [task.result() for task in tasks]
 
 
 def _shortfall(sweep: SweepOut) -> str | None:

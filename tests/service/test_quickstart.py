@@ -2,12 +2,17 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from service import quickstart as module
 from service.client import Client
 from service.quickstart import find_or_submit
 from sweeps.records import SweepState
@@ -66,6 +71,29 @@ def test_a_match_without_a_verdict_is_tried_again_and_one_with_it_is_kept(
     third = find_or_submit(service, "match", match_spec)
 
     assert first.id != second.id == third.id
+
+
+def test_ctrl_c_does_not_wait_for_the_end_of_what_it_follows(
+    service, spec, match_spec, monkeypatch
+):
+    sweep, match = service.submit(spec), service.match(match_spec)
+    over = threading.Event()
+    # To the process, as a terminal does it: a signal to the timer's own thread would wake nobody.
+    interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+
+    def endless(*_):
+        over.wait(20)
+        return sweep
+
+    monkeypatch.setattr(module, "follow", endless)
+    began = time.monotonic()
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        module._both(service, Console(quiet=True), match, sweep)
+    waited = time.monotonic() - began
+    over.set()
+
+    assert waited < 10
 
 
 @pytest.mark.stack
