@@ -12,7 +12,7 @@ from service.settings import Settings
 from sweeps.capacity import ClusterShape, can_run
 from sweeps.errors import SweepNotFound
 from sweeps.match_spec import MatchSpec
-from sweeps.records import Page, Sweep
+from sweeps.records import Kind, Page, Sweep
 from sweeps.spec import SweepSpec
 from sweeps.store import Store
 from worker.config import FieldError, TrainConfig
@@ -62,6 +62,27 @@ def cluster_shape(store: Store) -> ClusterShape | None:
         if (shape := runner.info.get("cluster")) is not None:
             return ClusterShape.from_json(shape)
     return None
+
+
+def queue(
+    kind: Kind, spec: SweepSpec | MatchSpec, key: str | None, store: Store, settings: Settings
+) -> Sweep:
+    """Put a spec into the store, or find the sweep that the same key made of it before.
+
+    A replay answers as the first request did, also when its data set has gone since.
+    """
+    if key is None or not store.has_key(key):
+        refuse_what_cannot_run(spec, store, settings)
+    sweep, _ = store.create_sweep(
+        kind,
+        stored_spec(spec),
+        name=spec.name,
+        tags=spec.tags,
+        notes=spec.notes,
+        num_trials=spec.num_trials() if isinstance(spec, SweepSpec) else None,
+        idempotency_key=key,
+    )
+    return sweep
 
 
 def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: Settings) -> None:

@@ -70,6 +70,12 @@ class SweepVerbs(Database):
                 write.event(sweep_id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
             return _sweep(write.conn, sweep_id), created
 
+    def has_key(self, idempotency_key: str) -> bool:
+        """Whether some sweep was created under this key."""
+        key = sweeps.c.idempotency_key == plain_text(idempotency_key)
+        with self._reading() as conn:
+            return conn.execute(sa.select(sweeps.c.id).where(key)).first() is not None
+
     def get_sweep(self, sweep_id: str) -> Sweep:
         """Return one sweep or match. Raises SweepNotFound."""
         check_id(sweep_id)
