@@ -1,5 +1,16 @@
-"""``python -m service``: the command ``ndsweep``."""
+"""The command ``ndsweep``, also as ``python -m service``."""
 
-from service.cli import app
+import sys
 
-app(prog_name="ndsweep")
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is still loading ends it quietly."""
+    try:
+        from service.cli import app
+    except KeyboardInterrupt:
+        sys.exit(130)
+    app(prog_name="ndsweep")
+
+
+if __name__ == "__main__":
+    main()

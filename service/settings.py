@@ -6,8 +6,9 @@ Each field is the environment variable ``NDSWEEP_<FIELD>``; options of the comma
 import ipaddress
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from worker.datasets import default_home
@@ -68,6 +69,15 @@ class Settings(BaseSettings):
     def data_home(self) -> Path:
         """The folder of the prepared data sets, absolute."""
         return (self.data or default_home()).absolute()
+
+    @field_validator("url", "mlflow_url", "mlflow_public_url")
+    @classmethod
+    def _is_an_address(cls, url: str | None) -> str | None:
+        if url:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("must be an address such as http://127.0.0.1:5000")
+        return url or None
 
     def database_url(self) -> str:
         """The store's URL: the one that was set, or SQLite below ``home``."""

@@ -8,7 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from sweeps.branches import Branch, branches, grid, grid_size
 from sweeps.domains import Domain, Finite
 from sweeps.explain import explain, in_words, shown
-from sweeps.spec_checks import check_initial_points, check_space, check_trainable
+from sweeps.spec_checks import (
+    check_device,
+    check_initial_points,
+    check_space,
+    check_trainable,
+)
 from sweeps.spec_text import load_spec_text
 from worker.config import FieldError, TrainConfig
 
@@ -163,6 +168,8 @@ class SweepSpec(SpecModel):
         self._check_size()
         self._check_seeds()
         self._check_objective()
+        self._check_rungs()
+        check_device(self.base, self.resources.gpus)
         base = self.base.model_dump(exclude_unset=True)
         check_trainable(base, self.space, self.branches())
         check_initial_points(base, self.branches(), self.initial_points)
@@ -232,6 +239,18 @@ class SweepSpec(SpecModel):
         if last >= 2**31:
             raise FieldError(
                 "base.seed", f"base.seed + replicates - 1 must be below 2^31, got {last:,}"
+            )
+
+    def _check_rungs(self) -> None:
+        """A rung behind the end of every run would stop nothing."""
+        steps = self.base.steps
+        if self.scheduler is None or steps is None or "steps" in self.space:
+            return
+        if self.scheduler.min_steps >= steps:
+            raise FieldError(
+                "scheduler.min_steps",
+                f"scheduler.min_steps must be below base.steps = {steps:,}, or nothing is ever "
+                f"stopped; got {self.scheduler.min_steps:,}",
             )
 
     def _check_objective(self) -> None:

@@ -186,3 +186,11 @@ def _branch_of(branches: Sequence[Branch], params: Mapping[str, Any]) -> Branch 
         ):
             return branch
     return None
+
+
+def check_device(base: TrainConfig, gpus: float) -> None:
+    """Refuse trials that insist on a GPU and are given none."""
+    if base.device == "cuda" and gpus == 0:
+        raise FieldError(
+            "resources.gpus", "resources.gpus must be above 0 for base.device 'cuda', got 0"
+        )

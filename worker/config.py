@@ -31,6 +31,8 @@ Rate = Annotated[float, Field(strict=True, ge=0)]
 Fraction = Annotated[float, Field(strict=True, ge=0, lt=1)]
 Positive = Annotated[float, Field(strict=True, gt=0)]
 Count = Annotated[int, Field(strict=True, ge=1)]
+#: Longer runs are slips of the keyboard: a thousand million steps take a GPU a month at least.
+Length = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 
 #: One point of a schedule: (step, factor); the factor multiplies the learning rate.
 SchedulePoint = tuple[Annotated[int, Field(strict=True, ge=0)], Rate]
@@ -190,8 +192,8 @@ class TrainConfig(BaseModel):
         None, description="L2 penalty lambda_C on the logits that enter the softmax; none = off."
     )
     batch_size: Count = Field(128, description="Images per step.")
-    steps: Count | None = Field(None, description="Length of the run in optimizer steps.")
-    epochs: Count | None = Field(None, description="Length of the run in passes over the data.")
+    steps: Length | None = Field(None, description="Length of the run in optimizer steps.")
+    epochs: Length | None = Field(None, description="Length of the run in passes over the data.")
     lr_schedule: LrSchedule | None = Field(
         None,
         description="Factor on the learning rate over time: a name, or (step, factor) points "

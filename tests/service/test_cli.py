@@ -238,3 +238,14 @@ def test_a_fault_of_our_own_still_shows_its_traceback(monkeypatch):
     monkeypatch.setattr("service.client.Client.list_sweeps", broken)
 
     assert isinstance(CliRunner().invoke(app, ["list"]).exception, ZeroDivisionError)
+
+
+def test_an_mlflow_address_that_is_none_is_one_line(monkeypatch):
+    monkeypatch.setenv("NDSWEEP_MLFLOW_URL", "notaurl")
+
+    done = CliRunner().invoke(app, ["serve"])
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("ndsweep: NDSWEEP_MLFLOW_URL: ")
+    assert "http://127.0.0.1:5000" in done.stderr
+    assert done.stderr.count("\n") == 1

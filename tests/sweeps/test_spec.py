@@ -365,3 +365,31 @@ def test_any_json_in_any_field_is_accepted_or_explained(name: str, value: Any) -
     _, refused = accepted_or_refused(fields(**{name: value}))
 
     assert all(len(item["reason"]) < 1000 for item in refused)
+
+
+STEPS = {"dataset": "digits", "depth": 10, "widen_factor": 1.0, "steps": 1000}
+
+
+@pytest.mark.parametrize("kind", ["asha", "median"])
+def test_a_scheduler_whose_first_rung_no_trial_reaches_is_refused(kind):
+    ((path, reason),) = refusals(base=STEPS, scheduler={"kind": kind, "min_steps": 1000})
+
+    assert path == "scheduler.min_steps"
+    assert "below base.steps = 1,000" in reason
+    SweepSpec.model_validate(fields(base=STEPS, scheduler={"kind": kind, "min_steps": 999}))
+
+
+def test_a_gpu_that_trials_insist_on_must_be_asked_for():
+    base = BASE | {"device": "cuda"}
+
+    assert refusals(base=base) == [
+        ("resources.gpus", "resources.gpus must be above 0 for base.device 'cuda', got 0")
+    ]
+    SweepSpec.model_validate(fields(base=base, resources={"gpus": 0.5}))
+
+
+def test_a_run_without_end_is_refused():
+    ((path, reason),) = refusals(base=STEPS | {"steps": 10**18})
+
+    assert path == "base.steps"
+    assert "less than or equal to 1000000000" in reason
