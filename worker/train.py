@@ -65,6 +65,8 @@ def _loop(
     began = perf_counter()
     while True:
         if run.is_report_due():
+            # Waits for the device, whose time this is.
+            run.tally.drain()
             run.tally.seconds += perf_counter() - began
             try:
                 report = run.report()
