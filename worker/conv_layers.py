@@ -72,7 +72,8 @@ class _Convolve(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, layer: PaddedConv) -> Tensor:
         ctx.save_for_backward(x)
         ctx.layer = layer
-        return torch.ops.aten.convolution(x, layer.weight, None, *_settings(layer.conv))
+        y: Tensor = torch.ops.aten.convolution(x, layer.weight, None, *_settings(layer.conv))
+        return y
 
     @staticmethod
     @once_differentiable

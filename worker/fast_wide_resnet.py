@@ -6,7 +6,7 @@ and not after, in float32, which is the same sum.
 """
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +38,11 @@ class FastWideResNet:
             norm: Layer(norm, slope, flat[a:b].view(4, -1))
             for norm, (a, b) in zip(self._norms, pairwise(starts), strict=True)
         }
-        self._counters = [norm.num_batches_tracked for norm in self._norms]
+        tracked = [norm.num_batches_tracked for norm in self._norms]
+        self._counters = [count for count in tracked if count is not None]
         self._stem = self.conv(model.stem)
-        self._blocks = [_Parts(self, block) for group in model.groups for block in group]
+        blocks = [block for block in model.groups.modules() if isinstance(block, Block)]
+        self._blocks = [_Parts(self, block) for block in blocks]
 
     @property
     def in_channels(self) -> int:
@@ -105,7 +107,7 @@ class _Parts:
         return self._conv2(inner), shortcut
 
 
-def is_fast(model: nn.Module) -> bool:
+def is_fast(model: nn.Module) -> TypeGuard[WideResNet]:
     """Whether ``FastWideResNet`` computes what ``model`` does."""
     return type(model) is WideResNet and all(
         type(m) in (nn.BatchNorm2d, FixedScaleBatchNorm2d)

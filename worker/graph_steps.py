@@ -162,7 +162,7 @@ class GraphSteps:
         self._program = StepProgram(
             config, model, optimizer, self._plan, pixels, autocast, length.batch_size
         )
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._warm: dict[int, int] = {}
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._sizes: list[int] = []

@@ -142,7 +142,7 @@ def gradient_sums(
     count = tl.minimum(rows - first, rows_per_program)
     at = first.to(tl.int64) * channels
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    mean, inverse, scale, shift = _affine(saved, weight, bias, channels, real, c)
+    mean, _inverse, scale, shift = _affine(saved, weight, bias, channels, real, c)
     sum1 = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     sum2 = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     for start in range(0, count, BLOCK_M):
