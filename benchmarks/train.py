@@ -37,6 +37,8 @@ NETWORKS = {
     "cuda": {"WRN-22-7.5": (22, 7.5), "WRN-28-10": (28, 10.0)},
     "cpu": {"WRN-10-1": (10, 1.0)},
 }
+#: The network whose runs and starts are timed too.
+DETAILED = "WRN-22-7.5"
 OPTIMIZERS = ("sgd", "ndadam")
 BATCH = 128
 #: Steps of one timed round, and rounds.
@@ -61,9 +63,6 @@ def main() -> None:
             print(json.dumps(start_times(arguments.start_of, home, dataset)))
             return
         figures = measure(device, home, dataset)
-    print(", ".join(f"{name} {value}" for name, value in figures["machine"].items()))
-    print(f"images: {figures['dataset']}, batch {BATCH}\n")
-    print(throughput_table(figures["throughput"]))
     if figures["start"]:
         print()
         print(start_table(figures["start"]))
@@ -72,20 +71,28 @@ def main() -> None:
 
 
 def measure(device: str, home: Path, dataset: str) -> dict[str, Any]:
-    """Every figure of the benchmark, as JSON values."""
-    throughput = []
+    """Every figure of the benchmark, as JSON values; prints each row as soon as it is there."""
+    machine = describe_machine(device)
+    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    print(f"images: {dataset}, batch {BATCH}\n\n{THROUGHPUT_HEAD}", flush=True)
+    throughput: list[dict[str, Any]] = []
+
+    def add(row: dict[str, Any], plain: float) -> None:
+        throughput.append(row | {"ratio": plain / row["seconds"]})
+        print(throughput_line(throughput[-1]), flush=True)
+
     for network in NETWORKS[device]:
         plain = plain_step_seconds(device, network)
         row = {"network": network, "who": "plain script", "optimizer": "sgd", "seconds": plain}
-        throughput.append(row | {"ratio": 1.0})
+        add(row, plain)
         for optimizer in OPTIMIZERS:
             for row in engine_rows(device, network, optimizer, home, dataset):
-                throughput.append(row | {"ratio": plain / row["seconds"]})
+                add(row, plain)
     start = []
     if device == "cuda":
-        start = [first_steps(next(iter(NETWORKS[device])), home)]
+        start = [first_steps(DETAILED, home)]
     return {
-        "machine": describe_machine(device),
+        "machine": machine,
         "dataset": dataset,
         "throughput": throughput,
         "start": start,
@@ -172,7 +179,7 @@ def engine_rows(
         yield row | {"who": "engine, diagnostics off", "seconds": step_seconds(bare, device)}
         run.tally.drain()
         yield row | {"who": "engine", "seconds": epoch_seconds(run, device)}
-    if device == "cuda":
+    if device == "cuda" and network == DETAILED:
         yield row | {"who": "engine, run"} | run_seconds(network, optimizer, home, dataset)
 
 
@@ -274,20 +281,18 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def throughput_table(rows: list[dict[str, Any]]) -> str:
-    """Markdown, one line per measurement."""
-    lines = [
-        "| network | optimizer | | ms/step | images/s | × plain | evaluation |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for row in rows:
-        evaluation = f"{row['evaluation']:.1%}" if "evaluation" in row else ""
-        lines.append(
-            f"| {row['network']} | {row['optimizer']} | {row['who']} | "
-            f"{row['seconds'] * 1e3:.3f} | {BATCH / row['seconds']:,.0f} | {row['ratio']:.2f} | "
-            f"{evaluation} |"
-        )
-    return "\n".join(lines)
+THROUGHPUT_HEAD = """\
+| network | optimizer | | ms/step | images/s | × plain | evaluation |
+| --- | --- | --- | ---: | ---: | ---: | ---: |"""
+
+
+def throughput_line(row: dict[str, Any]) -> str:
+    """One measurement, in Markdown."""
+    evaluation = f"{row['evaluation']:.1%}" if "evaluation" in row else ""
+    return (
+        f"| {row['network']} | {row['optimizer']} | {row['who']} | {row['seconds'] * 1e3:.3f} | "
+        f"{BATCH / row['seconds']:,.0f} | {row['ratio']:.2f} | {evaluation} |"
+    )
 
 
 def start_table(rows: list[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ def augment(
     images,  # (N, H, W, C) uint8
     labels,  # (N,) int64
     plan,  # (4, P) int32: which image, rows down, columns right, flip
-    counters,  # (2,) int64: the step within the epoch first
+    step,  # (1,) int64: within the epoch
     scale,  # (C,) float32 per channel, or None: by each image's own mean and deviation
     shift,
     out,  # (B, H, W, D)
@@ -32,7 +32,7 @@ def augment(
 ):
     """Crop, flip and standardise one image, as ``worker.augment`` does."""
     position = tl.program_id(0)
-    entry = plan + tl.load(counters) * batch_size + position
+    entry = plan + tl.load(step) * batch_size + position
     image = tl.load(entry).to(tl.int64)
     down, right = tl.load(entry + planned), tl.load(entry + 2 * planned)
     flips = tl.load(entry + 3 * planned) != 0
@@ -71,7 +71,7 @@ def loss(
     labels,  # (B,) int64
     dlogits,  # (B, K) float32
     record,  # (S, 3) float64: loss, wrong predictions, sum of squared logits of each step
-    counters,  # (2,) int64: the row of the record second
+    step,  # (1,) int64: the row of the record
     batch_size,
     classes,
     penalty,  # lambda_c
@@ -99,7 +99,7 @@ def loss(
     # The first of equal logits is the prediction; NaN is never right.
     best = tl.min(tl.where(masked == top[:, None], k[None, :], BLOCK_K), 1)
     wrong = tl.where(best == label, 0.0, 1.0)
-    row = record + tl.load(counters + 1) * 3
+    row = record + tl.load(step) * 3
     tl.atomic_add(row, tl.sum(tl.where(in_b, losses, 0.0)).to(tl.float64) / batch_size)
     tl.atomic_add(row + 1, tl.sum(tl.where(in_b, wrong, 0.0)).to(tl.float64))
     tl.atomic_add(row + 2, tl.sum(squares).to(tl.float64))

@@ -18,6 +18,8 @@ _ALIGNED, _TILE, _LEAST = 16, 128, 8
 #: Padding to a multiple of ``_TILE`` may add this part.
 _WASTE = 0.07
 _OPTIONS = {"num_warps": 4}
+#: Numbers that one program copies.
+_COPIED = 2048
 
 
 def padded(channels: int) -> int:
@@ -61,7 +63,7 @@ def _copy_rows(source: Tensor, target: Tensor) -> None:
     out, into = (min(a, b) for a, b in zip(source.shape[:2], target.shape[:2], strict=True))
     rows = out * source[0, 0].numel()
     block = min(triton.next_power_of_2(into), 128)
-    block_r = 2048 // block
+    block_r = max(1, _COPIED // block)
     kernels.copy_rows[(-(-rows // block_r), -(-into // block))](
         source, target, rows, into, source.shape[1], target.shape[1], block_r, block, **_OPTIONS
     )
@@ -151,7 +153,7 @@ def _launch(
     layer: PaddedPoolPad,
 ) -> None:
     block_c = min(triton.next_power_of_2(channels), 128)
-    block_m = 2048 // block_c
+    block_m = max(1, _COPIED // block_c)
     kernel[(-(-pixels // block_m), -(-channels // block_c))](
         source,
         target,

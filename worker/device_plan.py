@@ -1,4 +1,4 @@
-"""What a replayed step reads instead of arguments: one epoch of draws and rates, on the device."""
+"""What replayed steps read in place of arguments, and where they write what is reported."""
 
 import torch
 from torch import Tensor
@@ -7,16 +7,17 @@ from worker.augment import Draws, draw_epoch
 from worker.config import TrainConfig
 from worker.length import Length
 from worker.optimizers import LearningRates
-
-#: Numbers per step in ``DevicePlan.record``: loss, wrong predictions, sum of squared logits.
-RECORDED = 3
+from worker.tally import DRAIN_STEPS, StepRecord
 
 
 class DevicePlan:
-    """Buffers that stay where they are for the life of a run, and counters that a step advances.
+    """One epoch of draws and learning rates, in buffers that stay where they are.
 
-    A step reads its images from ``draws`` and its learning rates from ``rates``, both at
-    ``counters[0]``, and writes what is reported to the row ``counters[1]`` of ``record``.
+    Attributes:
+        draws: Order, rows down, columns right and flips of an epoch, (4, N) int32.
+        rates: Learning rates of its steps, (steps, groups) float32.
+        current_rates: Those of the step under way, (1, groups); the optimizer reads them here.
+        position: The step under way, counted within the epoch, (1,) int64.
     """
 
     def __init__(
@@ -26,21 +27,18 @@ class DevicePlan:
         length: Length,
         rates: LearningRates,
         device: torch.device,
-        record_rows: int,
         pad: int,
     ) -> None:
-        self._indices, self._length, self._source = indices, length, rates
+        self._indices, self._length, self._rate_source = indices, length, rates
         self._seed, self._flip, self._pad = config.seed, config.flip, pad
         self._epoch = -1
-        self._position = -1
+        #: What ``position`` is once the steps launched so far are done.
+        self._next_position = -1
         groups = len(rates.at(0))
-        #: Order, rows down, columns right and flips of an epoch, (4, N) int32.
         self.draws = torch.zeros(4, len(indices), dtype=torch.int32, device=device)
         self.rates = torch.zeros(length.steps_per_epoch, groups, device=device)
-        #: Of the step under way, (1, groups); the optimizer's groups hold its elements.
         self.current_rates = torch.zeros(1, groups, device=device)
-        self.counters = torch.zeros(2, dtype=torch.int64, device=device)
-        self.record = torch.zeros(record_rows, RECORDED, dtype=torch.float64, device=device)
+        self.position = torch.zeros(1, dtype=torch.int64, device=device)
 
     def seek(self, step: int) -> None:
         """Make the next step taken on the device step ``step``. Waits for nothing."""
@@ -48,28 +46,23 @@ class DevicePlan:
         if epoch != self._epoch:
             self._load(epoch)
             self._epoch = epoch
-        if position != self._position:
-            self.counters[:1].fill_(position)
-        self._position = position + 1
-
-    def rows_done(self) -> None:
-        """Begin the record anew, once it has been read."""
-        self.record.zero_()
-        self.counters[1:].zero_()
+        if position != self._next_position:
+            self.position.fill_(position)
+        self._next_position = position + 1
 
     def begin(self) -> None:
         """First part of a step: its learning rates."""
-        torch.index_select(self.rates, 0, self.counters[:1], out=self.current_rates)
+        torch.index_select(self.rates, 0, self.position, out=self.current_rates)
 
     def end(self) -> None:
         """Last part of a step."""
-        self.counters.add_(1)
+        self.position.add_(1)
 
     def batch_draws(self, size: int) -> Draws:
         """The draws of the step under way, as ``worker.augment`` takes them."""
-        start = self.counters[:1] * self._length.batch_size
-        position = start + torch.arange(size, device=self.counters.device)
-        order, down, right, flip = self.draws.index_select(1, position).long()
+        first = self.position * self._length.batch_size
+        places = first + torch.arange(size, device=first.device)
+        order, down, right, flip = self.draws.index_select(1, places).long()
         return Draws(order, down, right, flip.bool())
 
     def _load(self, epoch: int) -> None:
@@ -84,7 +77,7 @@ class DevicePlan:
         table = torch.stack([drawn.order, drawn.down, drawn.right, drawn.flip.long()])
         first = epoch * self._length.steps_per_epoch
         steps = range(first, first + self._length.steps_per_epoch)
-        rates = torch.tensor([self._source.at(step) for step in steps], dtype=torch.float32)
+        rates = torch.tensor([self._rate_source.at(step) for step in steps], dtype=torch.float32)
         _upload(self.draws, table.to(torch.int32))
         _upload(self.rates, rates)
 
@@ -94,3 +87,39 @@ def _upload(target: Tensor, values: Tensor) -> None:
         # The allocator of pinned memory does not hand it out again before the copy has ended.
         values = values.pin_memory()
     target.copy_(values, non_blocking=True)
+
+
+class DeviceRecord:
+    """What steps record on the device until the host asks for it.
+
+    Attributes:
+        table: Loss, wrong predictions and sum of squared logits of each step, (steps, 3) float64.
+        row: Where the step under way writes, (1,) int64.
+    """
+
+    def __init__(self, num_classes: int, device: torch.device) -> None:
+        self._num_classes = num_classes
+        self._sizes: list[int] = []
+        self.table = torch.zeros(DRAIN_STEPS, 3, dtype=torch.float64, device=device)
+        self.row = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def note(self, size: int) -> int:
+        """Note that a step on ``size`` images was launched. Returns how many wait to be read."""
+        self._sizes.append(size)
+        return len(self._sizes)
+
+    def end(self) -> None:
+        """Last part of a step."""
+        self.row.add_(1)
+
+    def read(self) -> list[StepRecord]:
+        """What the steps since the last call recorded. Waits for the device."""
+        rows = self.table[: len(self._sizes)].tolist()
+        self.table.zero_()
+        self.row.zero_()
+        records = [
+            StepRecord(loss, int(wrong), size, squares, size * self._num_classes)
+            for (loss, wrong, squares), size in zip(rows, self._sizes, strict=True)
+        ]
+        self._sizes.clear()
+        return records

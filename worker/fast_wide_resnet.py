@@ -5,8 +5,8 @@ the same ``.grad``. Only the order of rounding differs; the head averages before
 and not after, in float32, which is the same sum.
 """
 
-from itertools import pairwise
-from typing import Any, TypeGuard
+from collections.abc import Callable
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -22,27 +22,29 @@ class FastWideResNet:
 
     def __init__(self, model: WideResNet, dtype: torch.dtype) -> None:
         self.model = model
-        self._dtype = dtype
-        self._convs: list[PaddedConv] = []
-        self._norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-        widths = [padded(norm.num_features) for norm in self._norms]
-        device = model.stem.weight.device
-        self._sums = torch.zeros(4, sum(widths), dtype=torch.float32, device=device)
-        slope = getattr(model.activation, "negative_slope", 0.0)
-        # In one piece, so that a step clears all with one call.
-        flat = self._sums.view(-1)
-        starts = [0]
-        for width in widths:
-            starts.append(starts[-1] + 4 * width)
-        self._layers = {
-            norm: Layer(norm, slope, flat[a:b].view(4, -1))
-            for norm, (a, b) in zip(self._norms, pairwise(starts), strict=True)
-        }
-        tracked = [norm.num_batches_tracked for norm in self._norms]
+        norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+        tracked = [norm.num_batches_tracked for norm in norms]
         self._counters = [count for count in tracked if count is not None]
-        self._stem = self.conv(model.stem)
-        blocks = [block for block in model.groups.modules() if isinstance(block, Block)]
-        self._blocks = [_Parts(self, block) for block in blocks]
+        # In one piece, so that a step clears all with one call.
+        widths = [4 * padded(norm.num_features) for norm in norms]
+        device = model.stem.weight.device
+        self._sums = torch.zeros(sum(widths), dtype=torch.float32, device=device)
+        slope = getattr(model.activation, "negative_slope", 0.0)
+        parts = torch.split(self._sums, widths)
+        layers = {
+            norm: Layer(norm, slope, part.view(4, -1))
+            for norm, part in zip(norms, parts, strict=True)
+        }
+        self._convs: list[PaddedConv] = []
+
+        def convolution(module: nn.Conv2d) -> PaddedConv:
+            self._convs.append(PaddedConv(module, dtype))
+            return self._convs[-1]
+
+        self._stem = convolution(model.stem)
+        blocks = [module for module in model.groups.modules() if isinstance(module, Block)]
+        self._blocks = [_Parts(block, layers, convolution) for block in blocks]
+        self._last = layers[model.norm]
 
     @property
     def in_channels(self) -> int:
@@ -63,45 +65,42 @@ class FastWideResNet:
         for parts in self._blocks:
             stream, addend = parts(stream, addend)
         model = self.model
-        _, y = self.enter(model.norm, stream, addend)
+        _, y = _enter(self._last, stream, addend)
         pooled = pool(y)[:, : model.norm.num_features]
         logits: Tensor = model.softmax(functional.linear(pooled, model.head.weight.flatten(1)))
         return logits
 
-    def enter(
-        self, norm: nn.BatchNorm2d, stream: Tensor, addend: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The residual stream, and what a normalisation with activation makes of it."""
-        layer = self._layers[norm]
-        if addend is None:
-            return stream, norm_act(layer, stream)
-        return add_norm_act(layer, stream, addend)
 
-    def conv(self, module: nn.Conv2d) -> PaddedConv:
-        """A convolution of the network, padded."""
-        conv = PaddedConv(module, self._dtype)
-        self._convs.append(conv)
-        return conv
+def _enter(layer: Layer, stream: Tensor, addend: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The residual stream, and what a normalisation with activation makes of it."""
+    if addend is None:
+        return stream, norm_act(layer, stream)
+    return add_norm_act(layer, stream, addend)
 
 
 class _Parts:
     """One block; its sum is left to the normalisation that follows."""
 
-    def __init__(self, network: FastWideResNet, block: Block) -> None:
-        self._network, self._block = network, block
-        self._conv1, self._conv2 = network.conv(block.conv1), network.conv(block.conv2)
+    def __init__(
+        self,
+        block: Block,
+        layers: dict[nn.BatchNorm2d, Layer],
+        convolution: Callable[[nn.Conv2d], PaddedConv],
+    ) -> None:
+        self._shares_activation = block.shares_activation
+        self._norm1, self._norm2 = layers[block.norm1], layers[block.norm2]
+        self._conv1, self._conv2 = convolution(block.conv1), convolution(block.conv2)
         shortcut = block.shortcut
-        self._shortcut: Any = None
+        self._shortcut: Callable[[Tensor], Tensor] | None = None
         if isinstance(shortcut, PoolPad):
             self._shortcut = PaddedPoolPad(shortcut, block.norm1.num_features)
         elif isinstance(shortcut, nn.Conv2d):
-            self._shortcut = network.conv(shortcut)
+            self._shortcut = convolution(shortcut)
 
     def __call__(self, stream: Tensor, addend: Tensor | None) -> tuple[Tensor, Tensor]:
-        block, network = self._block, self._network
-        stream, activated = network.enter(block.norm1, stream, addend)
-        _, inner = network.enter(block.norm2, self._conv1(activated), None)
-        shortcut = activated if block.shares_activation else stream
+        stream, activated = _enter(self._norm1, stream, addend)
+        inner = norm_act(self._norm2, self._conv1(activated))
+        shortcut = activated if self._shares_activation else stream
         if self._shortcut is not None:
             shortcut = self._shortcut(shortcut)
         return self._conv2(inner), shortcut

@@ -13,8 +13,8 @@ _TILE = 4096
 _OPTIONS = {"num_warps": 4}
 #: The same for sums over rows, in larger tiles and few programs: each program adds to the same sums
 #: when it ends, and they wait for one another.
-_SUM_TILE = 8192
-_SUM_OPTIONS = {"num_warps": 8}
+_SUM_TILE = 4096
+_SUM_OPTIONS = {"num_warps": 4}
 #: Programs of a sum, all channel blocks together.
 _SUM_PROGRAMS = 264
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import nn
 
+from ndadam.wide_resnet import WideResNet
 from worker import checkpoint
 from worker.batches import BatchStream
 from worker.config import TrainConfig
@@ -36,10 +38,18 @@ class Steps(Protocol):
 
 
 def _steps_in_graph(
-    config: TrainConfig, device: torch.device, measurement: Measurement | None
+    config: TrainConfig, model: nn.Module, device: torch.device, measurement: Measurement | None
 ) -> bool:
-    """Whether steps are replayed: not where bits must repeat, nor where a hook reads gradients."""
-    return device.type == "cuda" and not config.deterministic and measurement is None and HAS_TRITON
+    """Whether steps are replayed.
+
+    They are not where bits must repeat, where a hook reads gradients, or for other networks, which
+    may do on the host what a graph cannot hold.
+    """
+    if device.type != "cuda" or config.deterministic or measurement is not None or not HAS_TRITON:
+        return False
+    from worker.fast_wide_resnet import is_fast  # not earlier: it loads Triton
+
+    return is_fast(model)
 
 
 class Run:
@@ -62,7 +72,7 @@ class Run:
         self.length = run_length(config, len(self.data.train_indices))
         info = self.data.info
         self.model = build_network(config, info.num_classes, info.shape[2], device)
-        in_graph = _steps_in_graph(config, device, measurement)
+        in_graph = _steps_in_graph(config, self.model, device, measurement)
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
         self._rates = LearningRates(config, self.optimizer, self.length)
         self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
@@ -94,6 +104,7 @@ class Run:
     def _graph_steps(self) -> Steps:
         from worker.graph_steps import GraphSteps  # not earlier: it loads Triton
 
+        assert isinstance(self.model, WideResNet)
         return GraphSteps(
             self.config,
             self.model,
@@ -103,7 +114,6 @@ class Run:
             self.data.train_indices,
             self.length,
             self.data.info.num_classes,
-            self._autocast,
             self.tally,
         )
 

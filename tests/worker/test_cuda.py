@@ -16,7 +16,7 @@ pytestmark = [
 def on_card(config, **fields):
     base = config.model_dump(exclude_unset=True)
     if fields.get("optimizer", "ndadam") != "ndadam":
-        base.pop("alpha_s")
+        base.pop("alpha_s", None)
     return TrainConfig.model_validate(base | {"device": "cuda"} | fields)
 
 
@@ -47,8 +47,11 @@ def test_every_precision_and_optimizer_trains(precision, optimizer, data_home, t
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "ndadam"])
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_a_replayed_run_trains_like_the_loop(precision, optimizer, data_home, tiny_config):
-    config = on_card(tiny_config, precision=precision, optimizer=optimizer, gamma_c=2.5)
-    loop = on_card(config, deterministic=True, optimizer=optimizer)
+    # Small rates: the two round differently, and large ones turn that into other weights.
+    rates = {"sgd": {"lr": 0.01}, "ndadam": {"alpha_v": 0.005}}.get(optimizer, {"lr": 1e-4})
+    fields = {"precision": precision, "optimizer": optimizer, "gamma_c": 2.5} | rates
+    config = on_card(tiny_config, **fields)
+    loop = on_card(tiny_config, deterministic=True, **fields)
 
     replayed, expected = (list(train(c, data_home=data_home)) for c in (config, loop))
 
@@ -56,7 +59,7 @@ def test_a_replayed_run_trains_like_the_loop(precision, optimizer, data_home, ti
     for report, other in zip(replayed, expected, strict=True):
         assert report.metrics.keys() == other.metrics.keys()
         for name in ("train_loss", "logit_rms", "effective_lr/conv3"):
-            assert report.metrics[name] == pytest.approx(other.metrics[name], rel=0.1)
+            assert report.metrics[name] == pytest.approx(other.metrics[name], rel=0.05)
 
 
 def make_run(config, data_home, measurement=None):
