@@ -11,11 +11,11 @@ from worker import norm_kernels as kernels
 #: Numbers of one tile; a program of 4 warps holds 32 of them in each thread.
 _TILE = 4096
 _OPTIONS = {"num_warps": 4}
-#: The same for sums over rows, in larger tiles and few programs: each program adds to the same sums
-#: when it ends, and they wait for one another.
+#: The same for sums over rows.
 _SUM_TILE = 4096
 _SUM_OPTIONS = {"num_warps": 4}
-#: Programs of a sum, all channel blocks together.
+#: Programs of a sum, all channel blocks together: two per processor of an H100. All add to the same
+#: numbers when they end, and wait for one another; more programs are slower.
 _SUM_PROGRAMS = 264
 
 
@@ -36,12 +36,8 @@ class _Tiles(NamedTuple):
     block_c: int
 
     @property
-    def channel_blocks(self) -> int:
-        return -(-self.channels // self.block_c)
-
-    @property
     def grid(self) -> tuple[int, int]:
-        return -(-self.rows // self.block_m), self.channel_blocks
+        return -(-self.rows // self.block_m), -(-self.channels // self.block_c)
 
     def bounded_grid(self) -> tuple[tuple[int, int], int]:
         """A grid of few programs, and the rows of each of them."""

@@ -80,7 +80,8 @@ def test_batches_of_both_sizes_are_replayed(data_home, tiny_config):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "ndadam"])
 def test_a_replayed_run_goes_on_from_its_checkpoint(optimizer, data_home, tiny_config, tmp_path):
-    config = on_card(tiny_config, optimizer=optimizer, steps=24)
+    rate = {"lr": 0.01} if optimizer == "sgd" else {"alpha_v": 0.005}
+    config = on_card(tiny_config, optimizer=optimizer, steps=24, **rate)
     whole = list(train(config, data_home=data_home))
     questions = iter(range(100))
 
