@@ -21,6 +21,11 @@ class Length:
     #: Training images, without the validation split.
     num_train: int
 
+    def size_of(self, step: int) -> int:
+        """Images in the batch of a step; the last one of an epoch may be smaller."""
+        start = step % self.steps_per_epoch * self.batch_size
+        return min(self.batch_size, self.num_train - start)
+
 
 def check_fits(config: TrainConfig, info: DatasetInfo) -> Length:
     """Length of a config's run on a prepared set. Raises FieldError where the two do not fit."""

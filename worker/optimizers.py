@@ -12,8 +12,10 @@ from worker.length import Length
 from worker.schedules import Factor, build_schedule
 
 
-def build_optimizer(config: TrainConfig, model: nn.Module) -> Optimizer:
-    """The optimizer of a resolved config.
+def build_optimizer(
+    config: TrainConfig, model: nn.Module, *, capturable: bool = False
+) -> Optimizer:
+    """The optimizer of a resolved config; ``capturable`` in a CUDA graph or not.
 
     There are two parameter groups: weight vectors (convolutions and linear layers) and scalars (BN
     scales and biases, other biases). ``decay_on`` says to which of them ``weight_decay`` applies;
@@ -28,8 +30,8 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> Optimizer:
             alpha_s=config.alpha_s,
             weight_decay=config.weight_decay or 0.0,
         )
-        return NDAdam(groups, **config.model_dump(include={"betas", "eps"}))
-    return _torch_optimizer(config, decay_groups(config, model))
+        return NDAdam(groups, **config.model_dump(include={"betas", "eps"}), capturable=capturable)
+    return _torch_optimizer(config, decay_groups(config, model), capturable)
 
 
 def decay_groups(config: TrainConfig, model: nn.Module) -> list[dict[str, Any]]:
@@ -47,7 +49,9 @@ def decay_groups(config: TrainConfig, model: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def _torch_optimizer(config: TrainConfig, groups: list[dict[str, Any]]) -> Optimizer:
+def _torch_optimizer(
+    config: TrainConfig, groups: list[dict[str, Any]], capturable: bool
+) -> Optimizer:
     assert config.lr is not None
     if config.optimizer == "sgd":
         return torch.optim.SGD(
@@ -60,7 +64,14 @@ def _torch_optimizer(config: TrainConfig, groups: list[dict[str, Any]]) -> Optim
     assert config.betas is not None
     assert config.eps is not None
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+    return kind(
+        groups,
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+        fused=True,
+        capturable=capturable,
+    )
 
 
 class LearningRates:
@@ -86,11 +97,14 @@ class LearningRates:
             (base_rate(config, name), own if name == "scalars" else usual) for name in names
         ]
 
+    def at(self, step: int) -> list[float]:
+        """The rate of every group with which step ``step`` (from 0) is taken."""
+        return [base * factor(step) for base, factor in self._rates]
+
     def set(self, step: int) -> None:
-        """Set the rates with which step ``step`` (from 0) is taken."""
-        groups = self._optimizer.param_groups
-        for group, (base, factor) in zip(groups, self._rates, strict=True):
-            group["lr"] = base * factor(step)
+        """Give the optimizer the rates of a step."""
+        for group, rate in zip(self._optimizer.param_groups, self.at(step), strict=True):
+            group["lr"] = rate
 
 
 def base_rate(config: TrainConfig, group_name: str) -> float:

@@ -4,18 +4,19 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch.nn import functional as F
+from torch import nn
 
-from ndadam import logit_penalty
+from ndadam.wide_resnet import WideResNet
 from worker import checkpoint
 from worker.batches import BatchStream
 from worker.config import TrainConfig
-from worker.device import autocast
+from worker.device import HAS_TRITON, autocast
 from worker.device_data import load_run_data
 from worker.dynamics import Dynamics
+from worker.eager_steps import EagerSteps
 from worker.evaluation import evaluate
 from worker.length import run_length
 from worker.measurement import Measurement, Report, Status
@@ -27,6 +28,28 @@ from worker.tally import Tally
 
 class Stopped(Exception):
     """``stop`` said so during an evaluation; the report is still owed."""
+
+
+class Steps(Protocol):
+    """How the optimizer steps of a run are taken."""
+
+    def take(self, step: int) -> None:
+        """Step ``step`` (from 0)."""
+
+
+def _steps_in_graph(
+    config: TrainConfig, model: nn.Module, device: torch.device, measurement: Measurement | None
+) -> bool:
+    """Whether steps are replayed.
+
+    They are not where bits must repeat, where a hook reads gradients, or for other networks, which
+    may do on the host what a graph cannot hold.
+    """
+    if device.type != "cuda" or config.deterministic or measurement is not None or not HAS_TRITON:
+        return False
+    from worker.fast_wide_resnet import is_fast  # not earlier: it loads Triton
+
+    return is_fast(model)
 
 
 class Run:
@@ -49,7 +72,8 @@ class Run:
         self.length = run_length(config, len(self.data.train_indices))
         info = self.data.info
         self.model = build_network(config, info.num_classes, info.shape[2], device)
-        self.optimizer = build_optimizer(config, self.model)
+        in_graph = _steps_in_graph(config, self.model, device, measurement)
+        self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
         self._rates = LearningRates(config, self.optimizer, self.length)
         self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
         self._autocast = partial(autocast, config, device)
@@ -58,29 +82,47 @@ class Run:
         self.dynamics = Dynamics(
             config, self.model, self.optimizer, measurement, self._stream.batch(0)
         )
+        #: Takes the steps, without what is measured around them.
+        self.steps = self._graph_steps() if in_graph else self._eager_steps()
         #: Optimizer steps done.
         self.step = 0
         self._last_metrics: dict[str, float] = {}
         self._provenance = provenance(device, info)
         self._owes_provenance = True
 
+    def _eager_steps(self) -> Steps:
+        return EagerSteps(
+            self.config,
+            self.model,
+            self.optimizer,
+            self._rates,
+            self._stream,
+            self._autocast,
+            self.tally,
+        )
+
+    def _graph_steps(self) -> Steps:
+        from worker.graph_steps import GraphSteps  # not earlier: it loads Triton
+
+        assert isinstance(self.model, WideResNet)
+        return GraphSteps(
+            self.config,
+            self.model,
+            self.optimizer,
+            self._rates,
+            self.data.train,
+            self.data.train_indices,
+            self.length,
+            self.data.info.num_classes,
+            self.tally,
+        )
+
     def take_step(self) -> None:
         """One optimizer step."""
         step = self.step
-        images, labels = self._stream.batch(step)
-        self._rates.set(step)
         self.dynamics.before_step(step, self._next_report(step))
-        self.optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
-            logits = self.model(images)
-        logits = logits.float()
-        loss = F.cross_entropy(logits, labels)
-        if self.config.lambda_c is not None:
-            loss = loss + logit_penalty(logits, self.config.lambda_c)
-        torch.autograd.backward(loss)
-        self.optimizer.step()
+        self.steps.take(step)
         self.dynamics.after_step()
-        self.tally.add(step, loss.detach(), logits.detach(), labels)
         self.step = step + 1
 
     def is_report_due(self) -> bool:
@@ -185,7 +227,12 @@ class Run:
             return
         self.step = state["step"]
         self.model.load_state_dict(state["model"])
+        captured = [group.get("capturable") for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        # How this run takes its steps is not for the one that wrote the checkpoint to say.
+        for group, capturable in zip(self.optimizer.param_groups, captured, strict=True):
+            if capturable is not None:
+                group["capturable"] = capturable
         self.tally.load(state["tally"])
         self.dynamics.load(state["dynamics"])
         self._last_metrics = state["last_metrics"]

@@ -5,13 +5,25 @@ checkpoint; the sums do not depend on when that happens, so a resumed run report
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 #: A NaN or infinite loss must be noticed within 100 steps.
 DRAIN_STEPS = 50
+_NOT_SAVED = ("_pending", "_first_pending", "_on_device", "read_device")
+
+
+class StepRecord(NamedTuple):
+    """What one step adds."""
+
+    loss: float
+    wrong: int
+    images: int
+    logit_squares: float
+    logits: int
 
 
 class Tally:
@@ -20,6 +32,9 @@ class Tally:
     def __init__(self) -> None:
         self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
         self._first_pending = 0
+        self._on_device = 0
+        #: Hands over what steps have recorded on the device, for steps that ``add_device`` noted.
+        self.read_device: Callable[[], list[StepRecord]] | None = None
         #: Step (from 0) at which the loss was first NaN or infinite.
         self.diverged_at: int | None = None
         self.seconds = 0.0
@@ -28,7 +43,7 @@ class Tally:
     @property
     def is_open(self) -> bool:
         """Whether steps were taken since the last report."""
-        return bool(self._pending) or self.steps > 0
+        return bool(self._pending) or self._on_device > 0 or self.steps > 0
 
     def reset(self) -> None:
         """Start a new span after a report."""
@@ -51,10 +66,25 @@ class Tally:
         ):
             self.drain()
 
+    def add_device(self, step: int, waiting: int) -> None:
+        """Note one step that recorded its numbers on the device, where ``waiting`` now wait."""
+        if waiting == 1:
+            self._first_pending = step
+        self._on_device = waiting
+        if waiting >= DRAIN_STEPS:
+            self.drain()
+
     def drain(self) -> None:
         """Read what is pending. Steps from the first non-finite loss on are left out."""
-        if not self._pending:
-            return
+        if self._on_device:
+            assert self.read_device is not None
+            self._on_device = 0
+            self._sum(self.read_device())
+        if self._pending:
+            self._sum(self._read_pending())
+            self._pending.clear()
+
+    def _read_pending(self) -> list[StepRecord]:
         losses, logits, labels = zip(*self._pending, strict=True)
         values = torch.stack(losses).tolist()
         # One norm per batch: a sum over several would depend on when they were drained.
@@ -64,17 +94,22 @@ class Tally:
         wrong = torch.stack(
             [(z.argmax(1) != y).sum() for z, y in zip(logits, labels, strict=True)]
         ).tolist()
-        for index, loss in enumerate(values):
-            if not math.isfinite(loss):
+        return [
+            StepRecord(loss, bad, len(y), norm**2, z.numel())
+            for loss, bad, norm, z, y in zip(values, wrong, norms, logits, labels, strict=True)
+        ]
+
+    def _sum(self, records: list[StepRecord]) -> None:
+        for index, record in enumerate(records):
+            if not math.isfinite(record.loss):
                 self.diverged_at = self._first_pending + index
                 break
             self.steps += 1
-            self._loss += loss
-            self._wrong += wrong[index]
-            self._images += len(labels[index])
-            self._logit_squares += norms[index] ** 2
-            self._logits += logits[index].numel()
-        self._pending.clear()
+            self._loss += record.loss
+            self._wrong += record.wrong
+            self._images += record.images
+            self._logit_squares += record.logit_squares
+            self._logits += record.logits
 
     def metrics(self) -> dict[str, float]:
         """Means since the last report; empty when no finite step was taken."""
@@ -92,7 +127,8 @@ class Tally:
     def state(self) -> dict[str, Any]:
         """For a checkpoint. Call ``drain`` first."""
         assert not self._pending
-        return {k: v for k, v in vars(self).items() if k not in ("_pending", "_first_pending")}
+        assert not self._on_device
+        return {name: value for name, value in vars(self).items() if name not in _NOT_SAVED}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from ``state``."""

@@ -16,7 +16,7 @@ pytestmark = [
 def on_card(config, **fields):
     base = config.model_dump(exclude_unset=True)
     if fields.get("optimizer", "ndadam") != "ndadam":
-        base.pop("alpha_s")
+        base.pop("alpha_s", None)
     return TrainConfig.model_validate(base | {"device": "cuda"} | fields)
 
 
@@ -42,6 +42,88 @@ def test_every_precision_and_optimizer_trains(precision, optimizer, data_home, t
     assert reports[-1].status == "complete"
     assert reports[-1].provenance["card"] == torch.cuda.get_device_name()
     assert reports[-1].provenance["peak_memory_bytes"] > 0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "ndadam"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_a_replayed_run_trains_like_the_loop(precision, optimizer, data_home, tiny_config):
+    # Small rates: the two round differently, and large ones turn that into other weights.
+    rates = {"sgd": {"lr": 0.01}, "ndadam": {"alpha_v": 0.005}}.get(optimizer, {"lr": 1e-4})
+    fields = {"precision": precision, "optimizer": optimizer, "gamma_c": 2.5} | rates
+    config = on_card(tiny_config, **fields)
+    loop = on_card(tiny_config, deterministic=True, **fields)
+
+    replayed, expected = (list(train(c, data_home=data_home)) for c in (config, loop))
+
+    assert [r.step for r in replayed] == [r.step for r in expected]
+    for report, other in zip(replayed, expected, strict=True):
+        assert report.metrics.keys() == other.metrics.keys()
+        for name in ("train_loss", "logit_rms", "effective_lr/conv3"):
+            assert report.metrics[name] == pytest.approx(other.metrics[name], rel=0.05)
+
+
+def make_run(config, data_home, measurement=None):
+    config = config.resolved()
+    return Run(config, data_home, choose_device(config), measurement, lambda: False)
+
+
+def test_batches_of_both_sizes_are_replayed(data_home, tiny_config):
+    run = make_run(on_card(tiny_config, last_batch="keep", steps=40), data_home)
+    for _ in range(30):
+        run.take_step()
+    run.tally.drain()
+
+    # 84 images in batches of 20 leave 4.
+    assert set(run.steps._graphs) == {20, 4}
+    assert run.tally._images == 6 * 84
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "ndadam"])
+def test_a_replayed_run_goes_on_from_its_checkpoint(optimizer, data_home, tiny_config, tmp_path):
+    rate = {"lr": 0.01} if optimizer == "sgd" else {"alpha_v": 0.005}
+    config = on_card(tiny_config, optimizer=optimizer, steps=24, **rate)
+    whole = list(train(config, data_home=data_home))
+    questions = iter(range(100))
+
+    parts = list(
+        train(
+            config,
+            data_home=data_home,
+            checkpoint_dir=tmp_path,
+            stop=lambda: next(questions) >= 10,
+        )
+    )
+    parts += train(config, data_home=data_home, checkpoint_dir=tmp_path)
+
+    assert [r.step for r in parts] == [r.step for r in whole]
+    for report, other in zip(parts, whole, strict=True):
+        loss = other.metrics["train_loss"]
+        assert report.metrics["train_loss"] == pytest.approx(loss, rel=0.05)
+
+
+def test_a_second_trial_compiles_nothing(data_home, tiny_config):
+    from worker import batch_kernels, conv_kernels, norm_kernels
+
+    launched = [
+        batch_kernels.augment,
+        batch_kernels.loss,
+        conv_kernels.copy_rows,
+        norm_kernels.moments,
+        norm_kernels.apply,
+        norm_kernels.gradient_sums,
+        norm_kernels.gradient_input,
+    ]
+
+    def compiled():
+        return [len(kernel.device_caches[0][0]) for kernel in launched]
+
+    list(train(on_card(tiny_config, gamma_c=2.5), data_home=data_home))
+    before = compiled()
+    other = {"gamma_c": 1.5, "lambda_c": 0.1, "seed": 7, "alpha_v": 0.01, "betas": (0.8, 0.99)}
+    list(train(on_card(tiny_config, **other), data_home=data_home))
+
+    assert all(before)
+    assert compiled() == before
 
 
 def test_a_card_sees_the_data_of_the_cpu(data_home, tiny_config):
@@ -74,13 +156,11 @@ def test_deterministic_runs_and_resumes_are_bitwise_equal(
 
 # torch warns that the mode below does not see every wait.
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
+@pytest.mark.parametrize("measured", [None, Measurement(shadow_betas=(0.9, 0.99))])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "ndadam"])
-def test_a_step_never_waits_for_the_card(optimizer, data_home, tiny_config):
-    config = on_card(
-        tiny_config, dataset="digits", flip=False, steps=1000, optimizer=optimizer
-    ).resolved()
-    measured = Measurement(shadow_betas=(0.9, 0.99))
-    run = Run(config, data_home, choose_device(config), measured, lambda: False)
+def test_a_step_never_waits_for_the_card(optimizer, measured, data_home, tiny_config):
+    config = on_card(tiny_config, dataset="digits", flip=False, steps=1000, optimizer=optimizer)
+    run = make_run(config, data_home, measured)
     for _ in range(10):
         run.take_step()
 
