@@ -170,7 +170,7 @@ def engine_rows(
     ).resolved()
     chosen = choose_device(config)
     with arithmetic(config, chosen):
-        run = Run(config, home, chosen, None, lambda: False)
+        run = Run(config, home, chosen, None, lambda: False, replay_steps=True)
 
         def bare() -> None:
             run.steps.take(run.step)
@@ -205,7 +205,7 @@ def epoch_seconds(run: Run, device: str) -> float:
 def run_seconds(network: str, optimizer: str, home: Path, dataset: str) -> dict[str, float]:
     """Wall time of a step in ``worker.train``, and the part of it that is evaluation."""
     config = make_config("cuda", network, optimizer, dataset, epochs=EPOCHS)
-    reports = train(config, data_home=home)
+    reports = train(config, data_home=home, replay_steps=True)
     next(reports)
     began = time.perf_counter()
     wall, training, steps = 0.0, 0.0, 0
@@ -231,7 +231,7 @@ def start_times(network: str, home: Path, dataset: str) -> dict[str, float]:
         ).resolved()
         device = choose_device(config)
         with arithmetic(config, device):
-            run = Run(config, home, device, None, lambda: False)
+            run = Run(config, home, device, None, lambda: False, replay_steps=True)
             run.take_step()
             torch.cuda.synchronize()
         return time.perf_counter() - began

@@ -40,7 +40,7 @@ class Steps(Protocol):
 def _steps_in_graph(
     config: TrainConfig, model: nn.Module, device: torch.device, measurement: Measurement | None
 ) -> bool:
-    """Whether steps are replayed.
+    """Whether steps can be replayed.
 
     They are not where bits must repeat, where a hook reads gradients, or for other networks, which
     may do on the host what a graph cannot hold.
@@ -62,6 +62,8 @@ class Run:
         device: torch.device,
         measurement: Measurement | None,
         stop: Callable[[], bool],
+        *,
+        replay_steps: bool = False,
     ) -> None:
         self.config, self.device, self._stop = config, device, stop
         measured = measurement.model_dump_json() if measurement else "nothing"
@@ -72,7 +74,7 @@ class Run:
         self.length = run_length(config, len(self.data.train_indices))
         info = self.data.info
         self.model = build_network(config, info.num_classes, info.shape[2], device)
-        in_graph = _steps_in_graph(config, self.model, device, measurement)
+        in_graph = replay_steps and _steps_in_graph(config, self.model, device, measurement)
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
         self._rates = LearningRates(config, self.optimizer, self.length)
         self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)

@@ -21,6 +21,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     measurement: Measurement | None = None,
     stop: Callable[[], bool] | None = None,
+    replay_steps: bool = False,
 ) -> Generator[Report, None, None]:
     """Train a configuration and yield its metrics as it goes.
 
@@ -40,6 +41,9 @@ def train(
         checkpoint_seconds: Time between checkpoints.
         measurement: Weight dynamics to record per step.
         stop: Asked before every step and between batches of an evaluation.
+        replay_steps: On CUDA, capture the step of a WRN once and replay it, which is about twice as
+            fast; never with ``deterministic`` or a measurement. Off until its last form has been
+            tested on a card (decision record 0013).
     """
     config = config.resolved()
     home = Path(data_home) if data_home is not None else default_home()
@@ -50,7 +54,7 @@ def train(
 
     def reports() -> Generator[Report, None, None]:
         with arithmetic(config, device):
-            run = Run(config, home, device, measurement, never)
+            run = Run(config, home, device, measurement, never, replay_steps=replay_steps)
             if folder is not None:
                 run.resume(checkpoint.load_newest(folder, run.key))
             yield from _loop(run, folder, checkpoint_seconds, never)

@@ -1,11 +1,17 @@
 """The loop on a card: every precision and optimizer, exactness, and no stall per step."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from worker import Measurement, TrainConfig, train
+import worker
+from worker import Measurement, TrainConfig
 from worker.device import choose_device
 from worker.run_state import Run
+
+#: Runs that are deterministic or measured take the plain loop all the same.
+train = partial(worker.train, replay_steps=True)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -64,7 +70,9 @@ def test_a_replayed_run_trains_like_the_loop(precision, optimizer, data_home, ti
 
 def make_run(config, data_home, measurement=None):
     config = config.resolved()
-    return Run(config, data_home, choose_device(config), measurement, lambda: False)
+    return Run(
+        config, data_home, choose_device(config), measurement, lambda: False, replay_steps=True
+    )
 
 
 def test_batches_of_both_sizes_are_replayed(data_home, tiny_config):

@@ -61,8 +61,8 @@ def runs(monkeypatch):
     made = []
 
     class Remembered(Run):
-        def __init__(self, *args):
-            super().__init__(*args)
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
             made.append(self)
 
     # ``worker.train`` is the function; the module of that name is only found here.

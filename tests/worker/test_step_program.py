@@ -157,7 +157,7 @@ def test_a_program_takes_the_steps_of_the_loop(name, noise_home):
     device = choose_device(config)
 
     def make():
-        return Run(config, noise_home, device, None, lambda: False)
+        return Run(config, noise_home, device, None, lambda: False, replay_steps=True)
 
     with arithmetic(config, device):
         loop, other = make(), make()
@@ -196,7 +196,7 @@ def test_images_and_labels_are_those_of_the_loop(recipe, limit, noise_home, monk
         deterministic=True,
     ).resolved()
     device = choose_device(config)
-    run = Run(config, noise_home, device, None, lambda: False)
+    run = Run(config, noise_home, device, None, lambda: False, replay_steps=True)
     program = program_of(run)
 
     for step in (0, 1, 5):
@@ -217,7 +217,7 @@ def test_the_loss_kernel_agrees_with_torch(classes, noise_home):
     config = TrainConfig(
         dataset="noise", depth=10, widen_factor=1.0, batch_size=16, lambda_c=0.3, device=DEVICE
     ).resolved()
-    run = Run(config, noise_home, choose_device(config), None, lambda: False)
+    run = Run(config, noise_home, choose_device(config), None, lambda: False, replay_steps=True)
     program = program_of(run)
     generator = torch.Generator().manual_seed(classes)
     logits = (3 * torch.randn(37, classes, generator=generator)).to(DEVICE).requires_grad_()
@@ -239,7 +239,7 @@ def test_a_loss_that_is_not_finite_is_recorded_as_such(noise_home):
     config = TrainConfig(
         dataset="noise", depth=10, widen_factor=1.0, batch_size=16, device=DEVICE
     ).resolved()
-    run = Run(config, noise_home, choose_device(config), None, lambda: False)
+    run = Run(config, noise_home, choose_device(config), None, lambda: False, replay_steps=True)
     program = program_of(run)
     logits = torch.full((3, 4), torch.nan, device=DEVICE)
 
