@@ -25,7 +25,7 @@ class CompiledBatch(NamedTuple):
     counts: list[Tensor]  # of skipped vectors, one tensor for each parameter that has vectors
     rates: Tensor  # (P, 4) float64: 1 - beta1, 1 - beta2, 1 - beta1^t, 1 - beta2^t
     lr: Tensor  # 0-dim float64
-    vector_dim: int | None
+    dims: list[tuple[int, ...]]  # that one vector spans, for each parameter; empty for scalars
     eps: float
     weight_decay: float
     maximize: bool
@@ -55,15 +55,16 @@ def _batch(
         dtype=torch.float64,
     )
     lr = torch.as_tensor(group["lr"], dtype=torch.float64).detach().reshape(())
-    counts = []
-    if group["vector_dim"] is not None:
+    counts, dims, vector_dim = [], [], group["vector_dim"]
+    if vector_dim is not None:
+        dims = [other_dims(o.w.dim(), vector_dim) for o, _ in members]
         counts = [skipped.counts_of(o.parameter, o.exp_avg_sq) for o, _ in members]
     return CompiledBatch(
         operands=[o for o, _ in members],
         counts=counts,
         rates=rates.to(device, non_blocking=True),
         lr=lr.to(device, non_blocking=True),
-        vector_dim=group["vector_dim"],
+        dims=dims,
         eps=float(group["eps"]),
         weight_decay=float(group["weight_decay"]),
         maximize=bool(group["maximize"]),
@@ -80,16 +81,16 @@ def take_compiled_step_(batches: list[CompiledBatch]) -> None:
             rates = Rates(
                 lerp1.to(dtype), lerp2.to(dtype), step_size, correction2.to(dtype), batch.eps
             )
-            if batch.vector_dim is None:
-                _adam_(o, rates, batch)
+            if batch.dims:
+                _turn_(o, rates, batch.dims[i], batch.counts[i], maximize=batch.maximize)
             else:
-                _turn_(o, rates, batch, batch.counts[i])
+                _adam_(o, rates, batch)
 
 
-def _turn_(o: Operands, rates: Rates, batch: CompiledBatch, count: Tensor) -> None:
-    assert batch.vector_dim is not None
-    dims = other_dims(o.shard.dim(), batch.vector_dim)
-    w, grad = _in_working_precision(o, batch.maximize)
+def _turn_(
+    o: Operands, rates: Rates, dims: tuple[int, ...], count: Tensor, *, maximize: bool
+) -> None:
+    w, grad = _in_working_precision(o, maximize)
     if w is not o.shard:
         normalise_vectors_(w, dims)
     broken = turn_vectors_(w, grad, o.exp_avg, o.exp_avg_sq, rates, dims)

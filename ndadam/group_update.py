@@ -6,6 +6,7 @@ copy.
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -152,10 +153,26 @@ def _turn_together_(batch: list[Operands], vector_dim: int, rates: Rates) -> lis
     """Update parameters of one device and type in few calls."""
     if batch[0].w.device.type != "cpu":
         return _turn_stacked_(batch, vector_dim, rates, _STACKED_ELEMENTS)
-    _, _, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*batch, strict=True))
-    dims = [other_dims(w.dim(), vector_dim) for w in ws]
-    broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims)
-    return [None] * len(batch) if broken is None else list(broken)
+    found: list[Tensor | None] = []
+    for part in _parts(batch, _SHARED_ELEMENTS):
+        _, _, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*part, strict=True))
+        dims = [other_dims(w.dim(), vector_dim) for w in ws]
+        broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims)
+        found += [None] * len(part) if broken is None else broken
+    return found
+
+
+def _parts(batch: list[Operands], largest: int) -> Iterator[list[Operands]]:
+    """Neighbours of together ``largest`` elements or fewer, whose operands the cache can hold."""
+    part: list[Operands] = []
+    held = 0
+    for o in batch:
+        if part and held + o.w.numel() > largest:
+            yield part
+            part, held = [], 0
+        part.append(o)
+        held += o.w.numel()
+    yield part
 
 
 def _turn_stacked_(

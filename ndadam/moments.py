@@ -45,8 +45,13 @@ def _second_moment(p: Tensor, vector_dim: int | None, dtype: torch.dtype) -> Ten
     """Zeros: one for each element, or (V, 1) for weight vectors."""
     if vector_dim is None:
         return torch.zeros_like(p, dtype=dtype)
-    kept = vector_dim % p.dim()
     part = local(p)
-    shape = [size if d == kept else 1 for d, size in enumerate(part.shape)]
-    zeros = part.new_zeros(shape, dtype=dtype)
-    return like_distributed(p, zeros) if is_distributed(p) else zeros
+    zeros = part.new_zeros(_one_per_vector(part.shape, vector_dim), dtype=dtype)
+    if not is_distributed(p):
+        return zeros
+    return like_distributed(p, zeros, _one_per_vector(p.shape, vector_dim))
+
+
+def _one_per_vector(shape: torch.Size, vector_dim: int) -> torch.Size:
+    kept = vector_dim % len(shape)
+    return torch.Size([size if d == kept else 1 for d, size in enumerate(shape)])

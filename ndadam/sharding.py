@@ -7,6 +7,7 @@ cut cannot: its norm would be that of a part.
 import sys
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -33,11 +34,17 @@ def local_grad(p: Tensor) -> Tensor:
     return local(grad)
 
 
-def like_distributed(p: "DTensor", part: Tensor) -> Tensor:
-    """A distributed tensor placed like ``p``, whose part on this process is ``part``."""
+def like_distributed(p: "DTensor", part: Tensor, shape: torch.Size) -> Tensor:
+    """A distributed tensor of ``shape`` placed like ``p``, whose part on this process is ``part``.
+
+    The shape is said because shards need not be equally large.
+    """
     from torch.distributed.tensor import DTensor
 
-    return DTensor.from_local(part, p.device_mesh, p.placements, run_check=False)
+    strides = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(
+        part, p.device_mesh, p.placements, run_check=False, shape=shape, stride=strides
+    )
 
 
 def refuse_cut_vectors(name: str, p: Tensor, vector_dim: int | None) -> None:
