@@ -1,0 +1,219 @@
+"""Every path of the step against the twin, and what every path does with a broken gradient."""
+
+import functools
+import os
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+
+from ndadam import NDAdam, NDAdamReference, group_update
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+SHAPES = [(6, 5, 3, 3), (4, 27), (3, 27), (8, 45)]  # two of equal length, to be stacked
+# The interpreter computes what the kernel masks with numpy, which warns where a device does not.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning"),
+]
+LR = 0.05  # the paper's
+PATHS = ["for-loop", "foreach", "stacked", "compiled", "fused"]
+
+
+def initial(dtype):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for s in SHAPES]
+
+
+def gradients(step, dtype):
+    generator = torch.Generator().manual_seed(1000 + step)
+    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for s in SHAPES]
+
+
+class Path:
+    """One way to take the steps of the same parameters."""
+
+    def __init__(self, name, dtype, monkeypatch, scalars=(), **settings):
+        if name == "fused":
+            pytest.importorskip("triton", reason="the fused step is written in Triton")
+            if INTERPRETED:
+                for module in ("ndadam.ndadam", "ndadam.fused"):
+                    monkeypatch.setattr(f"{module}.runs_kernels", lambda p: True)
+        if name == "stacked":
+            monkeypatch.setattr(group_update, "_turn_together_", turn_stacked)
+        device = "cpu" if name != "fused" or INTERPRETED else "cuda"
+        self.device = device
+        self.vectors = [nn.Parameter(w.to(device)) for w in initial(dtype)]
+        self.scalars = [nn.Parameter(w.to(device)) for w in scalars]
+        groups = [{"params": self.vectors, "vector_dim": 0, "lr": LR}]
+        if self.scalars:
+            groups.append({"params": self.scalars, "lr": LR})
+        foreach = {"for-loop": False, "foreach": True, "stacked": True}.get(name)
+        self.optimizer = NDAdam(groups, foreach=foreach, **settings)
+        self.name = name
+        self._step = self.optimizer.step
+        if name == "compiled":
+            torch._dynamo.reset()
+            self._step = torch.compile(self._step, backend=CompileCounter())
+
+    def step(self, grads):
+        for p, grad in zip([*self.vectors, *self.scalars], grads, strict=True):
+            p.grad = grad.to(self.device, copy=True)
+        self._step()
+
+    def state(self, p):
+        return [self.optimizer.state[p][key] for key in ("exp_avg", "exp_avg_sq")]
+
+
+def turn_stacked(batch, vector_dim, rates):
+    """What CUDA's foreach path does."""
+    return group_update._turn_stacked_(batch, vector_dim, rates, 250)  # one is too large to stack
+
+
+@pytest.fixture(params=PATHS)
+def path(request, monkeypatch):
+    return lambda dtype, **settings: Path(request.param, dtype, monkeypatch, **settings)
+
+
+@functools.cache
+def twin_after(steps, dtype=torch.float64):
+    """Weights of Algorithm 1 in float64, from gradients that have been rounded to ``dtype``."""
+    parameters = [nn.Parameter(w.double()) for w in initial(dtype)]
+    twin = NDAdamReference(parameters, lr=LR, vector_dim=0)
+    for step in range(steps):
+        for p, grad in zip(parameters, gradients(step, dtype), strict=True):
+            p.grad = grad.double()
+        twin.step()
+    return parameters
+
+
+def relative_error(ours, twin):
+    flat = [torch.cat([p.detach().cpu().double().flatten() for p in ps]) for ps in (ours, twin)]
+    return ((flat[0] - flat[1]).norm() / flat[1].norm()).item()
+
+
+@pytest.mark.parametrize("steps", [1, 10, 1000])
+def test_float64_equals_the_twin(path, steps):
+    ours = path(torch.float64)
+    if ours.name == "fused":
+        pytest.skip("the fused step leaves float64 to the others")
+    for step in range(steps):
+        ours.step(gradients(step, torch.float64))
+
+    for p, q in zip(ours.vectors, twin_after(steps), strict=True):
+        torch.testing.assert_close(p.detach(), q.detach(), rtol=0, atol=1e-12)
+        norms = torch.linalg.vector_norm(p.detach().flatten(1), dim=1)
+        torch.testing.assert_close(norms, torch.ones_like(norms), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 10, 1000])
+def test_float32_follows_the_twin(path, steps):
+    ours = path(torch.float32)
+    if ours.name == "fused" and INTERPRETED:
+        steps = min(steps, 30)  # the interpreter is slow; a device takes all of them
+    for step in range(steps):
+        ours.step(gradients(step, torch.float32))
+
+    # Each step rounds the weights, and the errors walk: slower rates keep more of them.
+    assert relative_error(ours.vectors, twin_after(steps, torch.float32)) < 1e-6
+    for p in ours.vectors:
+        norms = torch.linalg.vector_norm(p.detach().cpu().double().flatten(1), dim=1)
+        assert (norms - 1).abs().max() < 1e-6
+
+
+BROKEN = [float("nan"), float("inf"), -float("inf"), 1e30]
+
+
+@pytest.mark.parametrize(
+    ("bad", "dtype"), [*((bad, torch.float32) for bad in BROKEN), (float("inf"), torch.bfloat16)]
+)
+def test_a_vector_with_a_broken_gradient_is_left_as_it_was_and_counted(path, bad, dtype):
+    """It and its moments, bit for bit; every other vector takes the step that it would take."""
+    clean, broken = path(dtype), path(dtype)
+    clean.step(gradients(0, dtype))
+    broken.step(gradients(0, dtype))
+    before = [[x.clone() for x in (p.detach(), *broken.state(p))] for p in broken.vectors]
+    grads = gradients(1, dtype)
+    clean.step(grads)
+    grads[0][4, 1, 2, 0] = bad
+    grads[2][1] = bad
+    broken.step([g.clone() for g in grads])
+
+    bad_rows = [[4], [], [1], []]
+    for p, q, rows, old in zip(broken.vectors, clean.vectors, bad_rows, before, strict=True):
+        others = [row for row in range(len(p)) if row not in rows]
+        now = [p.detach(), *broken.state(p)]
+        expected = [q.detach(), *clean.state(q)]
+        for new, unchanged, stepped in zip(now, old, expected, strict=True):
+            assert torch.equal(new[rows], unchanged[rows])
+            assert torch.equal(new[others], stepped[others])
+        assert broken.optimizer.state[p]["step"].item() == 2  # the count is the parameter's
+    assert list(broken.optimizer.skipped_vectors().values()) == [1, 1]
+    assert clean.optimizer.skipped_vectors() == {}
+
+
+def test_a_vector_goes_on_after_a_broken_gradient(path):
+    """Three broken steps are counted, with the parameter's name, and leave no trace in the row."""
+    ours = path(torch.float32)
+    for step in range(6):
+        grads = gradients(step, torch.float32)
+        if step % 2:
+            grads[1][3, 0] = float("nan")
+        ours.step(grads)
+
+    assert ours.optimizer.skipped_vectors() == {"parameter 1 of group 0 with shape (4, 27)": 3}
+    for p in ours.vectors:
+        norms = torch.linalg.vector_norm(p.detach().flatten(1), dim=1)
+        torch.testing.assert_close(norms, torch.ones_like(norms), rtol=0, atol=1e-6)
+
+
+def test_scalars_do_what_torch_does_with_a_broken_gradient(path):
+    start = torch.linspace(-1, 1, 5)
+    ours = path(torch.float32, scalars=[start])
+    theirs = nn.Parameter(start.clone())
+    adam = torch.optim.Adam([theirs], lr=LR)
+    for step in range(3):
+        grad = torch.linspace(1, 2, 5) * (step + 1)
+        if step == 1:
+            grad[1:] = torch.tensor(BROKEN)
+        theirs.grad = grad.clone()
+        adam.step()
+        ours.step([*gradients(step, torch.float32), grad])
+
+    found = ours.scalars[0].detach().cpu()
+    torch.testing.assert_close(found, theirs.detach(), rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert ours.optimizer.skipped_vectors() == {}
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-8])
+def test_a_radial_or_a_zero_gradient_moves_no_vector(path, eps):
+    ours = path(torch.float32, eps=eps)
+    ours.step([torch.zeros(s) for s in SHAPES])  # creates the state, which normalises
+    before = [p.detach().clone() for p in ours.vectors]
+
+    ours.step([torch.zeros(s) for s in SHAPES])
+    assert all(torch.equal(p.detach(), w) for p, w in zip(ours.vectors, before, strict=True))
+    ours.step([-1e3 * w.cpu() for w in before])
+
+    for p, w in zip(ours.vectors, before, strict=True):
+        torch.testing.assert_close(p.detach(), w, rtol=0, atol=1e-7)
+
+
+def test_groups_may_mix_types(path):
+    ours = path(torch.float32)
+    if ours.name == "fused":
+        pytest.skip("the fused step leaves float64 to the others")
+    double = nn.Parameter(initial(torch.float64)[1])
+    ours.optimizer.add_param_group({"params": [double], "vector_dim": 0, "lr": LR})
+    ours.optimizer.param_groups[0]["params"].append(double)
+    ours.optimizer.param_groups.pop()
+    ours.vectors.append(double)
+    for step in range(2):
+        ours.step([*gradients(step, torch.float32), gradients(step, torch.float32)[1].double()])
+
+    torch.testing.assert_close(
+        double.detach().float(), ours.vectors[1].detach().cpu(), rtol=0, atol=1e-6
+    )
+    assert ours.optimizer.state[double]["exp_avg"].dtype == torch.float64
