@@ -108,7 +108,8 @@ def _adam_(o: Operands, rates: Rates, batch: CompiledBatch) -> None:
     if batch.weight_decay != 0:
         grad = grad.add(w, alpha=batch.weight_decay)
     o.exp_avg.lerp_(grad, rates.lerp1)
-    o.exp_avg_sq.lerp_(grad * grad, rates.lerp2)
+    # Not lerp_, which turns an infinite moment into NaN.
+    o.exp_avg_sq.mul_(1 - rates.lerp2).add_(grad * grad * rates.lerp2)
     denominator = (o.exp_avg_sq / rates.correction2).sqrt().add(batch.eps)
     if batch.eps == 0:
         denominator = denominator.masked_fill(denominator == 0, 1)

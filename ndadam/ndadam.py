@@ -55,11 +55,16 @@ class NDAdam(Optimizer):
     loaded in between; frozen parameters wait for their first gradient. ``p.grad`` is never changed.
     State follows its parameter's device and strides and is float32 for half-precision parameters.
 
-    What happens at the edges: a zero vector draws a warning; it is turned to unit norm by its first
-    step with lr > 0. A vector that has seen no tangential gradient, in the working precision, is
-    left as it is, bit for bit, also with eps = 0. A vector of one element stays at +-1. NaN or
-    infinity in a vector's gradient makes that vector NaN and touches no other; the fused step
-    leaves such a vector, and its moments, as they were.
+    What happens at the edges, in every path alike: a vector whose gradient is not finite, or too
+    long for its square to be, is left as it was with its moments, and ``skipped_vectors`` counts
+    it; scalars do what they do in ``torch.optim.Adam``. A zero vector draws a warning; it is turned
+    to unit norm by its first step with lr > 0. A vector that has seen no tangential gradient, in
+    the working precision, is left as it is, bit for bit, also with eps = 0. A vector of one element
+    stays at +-1. No vector touches another.
+
+    ``torch.compile`` of ``step`` breaks once and compiles one graph for all parameters, which no
+    new learning rate, beta or step count compiles again. Parameters may be distributed
+    (``DTensor``) where every weight vector is whole on its process.
 
     Args:
         params: Parameters, or parameter groups; a group may have its own value of each argument.
@@ -75,7 +80,8 @@ class NDAdam(Optimizer):
         maximize: Ascend instead of descend.
         capturable: Allow the fused step to be captured in a CUDA graph, after one step outside of
             it. That step turns ``lr`` into a tensor on the device, so that what a scheduler writes
-            into it takes effect in replays.
+            into it takes effect in replays. A number assigned over it goes into it with the next
+            step outside of a graph.
         foreach: Update many parameters per call. None uses it where it is faster: on other devices
             than the CPU, and there for small parameters.
         fused: Update all parameters in one launch, on CUDA. None uses it for every parameter that
@@ -83,7 +89,7 @@ class NDAdam(Optimizer):
 
     Raises:
         ValueError: A value outside its range, weight decay on vectors, a ``vector_dim`` that a
-            parameter does not have, complex parameters.
+            parameter does not have, complex or lazy parameters, vectors cut by sharding.
         RuntimeError: Sparse gradients, in ``step``; ``fused=True`` where nothing can be fused; a
             capture that would not replay what ``step`` does.
     """
