@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning"),
 ]
+INTERPRETED_STEPS = 30  # that the interpreter is asked for
 LR = 0.05  # the paper's
 PATHS = ["for-loop", "foreach", "stacked", "compiled", "fused"]
 
@@ -77,59 +78,74 @@ def path(request, monkeypatch):
     return lambda dtype, **settings: Path(request.param, dtype, monkeypatch, **settings)
 
 
+CHECKED = (1, 10, 1000)  # steps
+
+
 @functools.cache
-def twin_after(steps, dtype=torch.float64):
-    """Weights of Algorithm 1 in float64, from gradients that have been rounded to ``dtype``."""
+def twin_weights(dtype):
+    """After 1, 10 and 1,000 steps of Algorithm 1 in float64, on gradients rounded to ``dtype``."""
     parameters = [nn.Parameter(w.double()) for w in initial(dtype)]
     twin = NDAdamReference(parameters, lr=LR, vector_dim=0)
-    for step in range(steps):
+    found = {}
+    for step in range(1, max(CHECKED) + 1):
         for p, grad in zip(parameters, gradients(step, dtype), strict=True):
             p.grad = grad.double()
         twin.step()
-    return parameters
+        if step in CHECKED or step == INTERPRETED_STEPS:
+            found[step] = [p.detach().clone() for p in parameters]
+    return found
+
+
+def train_and_check(ours, dtype, check):
+    """``check(ours, twin)`` after 1, 10 and 1,000 steps; the interpreter stops early."""
+    is_slow = ours.name == "fused" and INTERPRETED
+    checked = (*CHECKED[:-1], INTERPRETED_STEPS) if is_slow else CHECKED
+    for step in range(1, max(checked) + 1):
+        ours.step(gradients(step, dtype))
+        if step in checked:
+            check([p.detach().cpu() for p in ours.vectors], twin_weights(dtype)[step])
 
 
 def relative_error(ours, twin):
-    flat = [torch.cat([p.detach().cpu().double().flatten() for p in ps]) for ps in (ours, twin)]
+    flat = [torch.cat([w.double().flatten() for w in weights]) for weights in (ours, twin)]
     return ((flat[0] - flat[1]).norm() / flat[1].norm()).item()
 
 
-@pytest.mark.parametrize("steps", [1, 10, 1000])
-def test_float64_equals_the_twin(path, steps):
+def test_float64_equals_the_twin(path):
     ours = path(torch.float64)
     if ours.name == "fused":
         pytest.skip("the fused step leaves float64 to the others")
-    for step in range(steps):
-        ours.step(gradients(step, torch.float64))
 
-    for p, q in zip(ours.vectors, twin_after(steps), strict=True):
-        torch.testing.assert_close(p.detach(), q.detach(), rtol=0, atol=1e-12)
-        norms = torch.linalg.vector_norm(p.detach().flatten(1), dim=1)
-        torch.testing.assert_close(norms, torch.ones_like(norms), rtol=0, atol=1e-12)
+    def check(weights, twin):
+        torch.testing.assert_close(weights, twin, rtol=0, atol=1e-12)
+        assert worst_norm(weights) < 1e-12
+
+    train_and_check(ours, torch.float64, check)
 
 
-@pytest.mark.parametrize("steps", [1, 10, 1000])
-def test_float32_follows_the_twin(path, steps):
-    ours = path(torch.float32)
-    if ours.name == "fused" and INTERPRETED:
-        steps = min(steps, 30)  # the interpreter is slow; a device takes all of them
-    for step in range(steps):
-        ours.step(gradients(step, torch.float32))
+def test_float32_follows_the_twin(path):
+    """Each step rounds the weights, and the errors walk; slower rates than this keep more of them.
 
-    # Each step rounds the weights, and the errors walk: slower rates keep more of them.
-    assert relative_error(ours.vectors, twin_after(steps, torch.float32)) < 1e-6
-    for p in ours.vectors:
-        norms = torch.linalg.vector_norm(p.detach().cpu().double().flatten(1), dim=1)
-        assert (norms - 1).abs().max() < 1e-6
+    With LR = 0.01 the same 1,000 steps end 1.07e-6 away.
+    """
+
+    def check(weights, twin):
+        assert relative_error(weights, twin) < 1e-6
+        assert worst_norm(weights) < 1e-6
+
+    train_and_check(path(torch.float32), torch.float32, check)
+
+
+def worst_norm(weights):
+    norms = torch.cat([torch.linalg.vector_norm(w.double().flatten(1), dim=1) for w in weights])
+    return (norms - 1).abs().max().item()
 
 
 BROKEN = [float("nan"), float("inf"), -float("inf"), 1e30]
 
 
-@pytest.mark.parametrize(
-    ("bad", "dtype"), [*((bad, torch.float32) for bad in BROKEN), (float("inf"), torch.bfloat16)]
-)
-def test_a_vector_with_a_broken_gradient_is_left_as_it_was_and_counted(path, bad, dtype):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_vector_with_a_broken_gradient_is_left_as_it_was_and_counted(path, dtype):
     """It and its moments, bit for bit; every other vector takes the step that it would take."""
     clean, broken = path(dtype), path(dtype)
     clean.step(gradients(0, dtype))
@@ -137,11 +153,10 @@ def test_a_vector_with_a_broken_gradient_is_left_as_it_was_and_counted(path, bad
     before = [[x.clone() for x in (p.detach(), *broken.state(p))] for p in broken.vectors]
     grads = gradients(1, dtype)
     clean.step(grads)
-    grads[0][4, 1, 2, 0] = bad
-    grads[2][1] = bad
-    broken.step([g.clone() for g in grads])
+    bad_rows = [[4], [], [1], [0, 7]]
+    grads[0][4, 1, 2, 0], grads[2][1, 0], grads[3][0, 44], grads[3][7] = BROKEN
+    broken.step(grads)
 
-    bad_rows = [[4], [], [1], []]
     for p, q, rows, old in zip(broken.vectors, clean.vectors, bad_rows, before, strict=True):
         others = [row for row in range(len(p)) if row not in rows]
         now = [p.detach(), *broken.state(p)]
@@ -150,7 +165,7 @@ def test_a_vector_with_a_broken_gradient_is_left_as_it_was_and_counted(path, bad
             assert torch.equal(new[rows], unchanged[rows])
             assert torch.equal(new[others], stepped[others])
         assert broken.optimizer.state[p]["step"].item() == 2  # the count is the parameter's
-    assert list(broken.optimizer.skipped_vectors().values()) == [1, 1]
+    assert list(broken.optimizer.skipped_vectors().values()) == [1, 1, 2]
     assert clean.optimizer.skipped_vectors() == {}
 
 
