@@ -307,10 +307,11 @@ class NDAdam(Optimizer):
                 if group["vector_dim"] is not None:
                     normalise_parameter_(_name_of(group, index, position), p, group["vector_dim"])
                 state.update(new_moments(p, group["vector_dim"]))
-            elif p in self._just_loaded and group["vector_dim"] is not None:
-                renormalise_parameter_(p, group["vector_dim"])
+            elif self._just_loaded and p in self._just_loaded:
+                self._just_loaded.discard(p)
+                if group["vector_dim"] is not None:
+                    renormalise_parameter_(p, group["vector_dim"])
             pairs.append((p, state))
-        self._just_loaded.difference_update(group["params"])
         return pairs
 
     def _named(self, index: int) -> Iterator[tuple[str, Tensor]]:

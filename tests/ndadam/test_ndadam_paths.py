@@ -232,3 +232,41 @@ def test_groups_may_mix_types(path):
         double.detach().float(), ours.vectors[1].detach().cpu(), rtol=0, atol=1e-6
     )
     assert ours.optimizer.state[double]["exp_avg"].dtype == torch.float64
+
+
+@pytest.mark.parametrize("vector_dim", [0, 1, -2])
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "cut"])
+def test_stacks_of_any_layout_are_put_back_in_place(monkeypatch, layout, vector_dim):
+    """Two parameters of equal length share a stack, one has its own."""
+    shapes = [(3, 4, 2, 2), (4, 3, 2, 2), (3, 3, 2, 1)]
+    generator = torch.Generator().manual_seed(0)
+
+    def parameter(shape):
+        w = torch.randn(*shape[:-1], 2 * shape[-1], generator=generator, dtype=torch.float64)
+        if layout == "cut":
+            return nn.Parameter(w[..., ::2])
+        w = w[..., ::2].contiguous()
+        if layout == "channels_last":
+            w = w.contiguous(memory_format=torch.channels_last)
+        return nn.Parameter(w)
+
+    stacked = [parameter(s) for s in shapes]
+    single = [nn.Parameter(p.detach().clone()) for p in stacked]
+    together = NDAdam(stacked, vector_dim=vector_dim, foreach=True)
+    alone = NDAdam(single, vector_dim=vector_dim, foreach=False)
+    strides = [p.stride() for p in stacked]
+    for _ in range(3):
+        for p, q in zip(stacked, single, strict=True):
+            p.grad = torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            q.grad = p.grad.clone()
+        with monkeypatch.context() as patch:
+            patch.setattr(group_update, "_turn_together_", turn_stacked)
+            together.step()
+        alone.step()
+
+    assert [p.stride() for p in stacked] == strides
+    for p, q in zip(stacked, single, strict=True):
+        torch.testing.assert_close(p.detach(), q.detach(), rtol=0, atol=1e-12)
+        for key in ("exp_avg", "exp_avg_sq"):
+            ours, theirs = together.state[p][key], alone.state[q][key]
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)

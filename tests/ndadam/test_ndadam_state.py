@@ -128,9 +128,10 @@ def test_another_default_device_changes_nothing():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_a_step_on_cuda_waits_for_no_result():
+@pytest.mark.parametrize("foreach", [None, True, False])
+def test_a_step_on_cuda_waits_for_no_result(foreach):
     model = small_model().cuda()
-    optimizer = NDAdam(param_groups(model))
+    optimizer = NDAdam(param_groups(model), foreach=foreach)
     for p in model.parameters():
         p.grad = torch.randn_like(p)
     optimizer.step()  # creates the state, and looks for zero vectors
@@ -140,6 +141,31 @@ def test_a_step_on_cuda_waits_for_no_result():
         optimizer.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_stacked_vectors_on_cuda_take_the_steps_of_single_ones(memory_format):
+    models = [small_model().to("cuda", memory_format=memory_format) for _ in range(2)]
+    optimizers = [
+        NDAdam(param_groups(m), foreach=foreach)
+        for m, foreach in zip(models, (True, False), strict=True)
+    ]
+    for step in range(5):
+        generator = torch.Generator().manual_seed(step)
+        for p, q in zip(*(m.parameters() for m in models), strict=True):
+            p.grad = torch.randn(p.shape, generator=generator).cuda()
+            q.grad = p.grad.clone()
+        if step == 2:
+            for model in models:
+                model[0].weight.grad[1, 0, 0, 0] = float("nan")
+        for optimizer in optimizers:
+            optimizer.step()
+
+    for p, q in zip(*map(weights, models), strict=True):
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
+    assert [sum(o.skipped_vectors().values()) for o in optimizers] == [1, 1]
 
 
 @pytest.mark.gpu
