@@ -50,10 +50,13 @@ class FusedStep:
     def takes(self, p: Tensor, vector_dim: int | None) -> bool:
         """Whether this step can update ``p``; remembered while ``p`` stays in its place."""
         known = self._taken.get(id(p))
-        if known is None or known[0] is not p or known[1:3] != (p.data_ptr(), vector_dim):
-            fits = runs_kernels(p) and fits_fused_step(p, vector_dim)
-            known = self._taken[id(p)] = (p, p.data_ptr(), vector_dim, fits)
-        return known[3]
+        if known is not None and known[0] is p:
+            _, address, dim, fits = known
+            if address == p.data_ptr() and dim == vector_dim:
+                return fits
+        fits = runs_kernels(p) and fits_fused_step(p, vector_dim)
+        self._taken[id(p)] = (p, p.data_ptr(), vector_dim, fits)
+        return fits
 
     def __call__(
         self,

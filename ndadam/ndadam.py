@@ -62,9 +62,8 @@ class NDAdam(Optimizer):
     the working precision, is left as it is, bit for bit, also with eps = 0. A vector of one element
     stays at +-1. No vector touches another.
 
-    ``torch.compile`` of ``step`` breaks once and compiles one graph for all parameters, which no
-    new learning rate, beta or step count compiles again. Parameters may be distributed
-    (``DTensor``) where every weight vector is whole on its process.
+    ``torch.compile`` of ``step`` makes one graph for all parameters, and new rates no other.
+    A parameter may be a ``DTensor`` if each weight vector is whole on its process.
 
     Args:
         params: Parameters, or parameter groups; a group may have its own value of each argument.
@@ -80,8 +79,7 @@ class NDAdam(Optimizer):
         maximize: Ascend instead of descend.
         capturable: Allow the fused step to be captured in a CUDA graph, after one step outside of
             it. That step turns ``lr`` into a tensor on the device, so that what a scheduler writes
-            into it takes effect in replays. A number assigned over it goes into it with the next
-            step outside of a graph.
+            into it takes effect in replays; a number assigned over it, with the next such step.
         foreach: Update many parameters per call. None uses it where it is faster: on other devices
             than the CPU, and there for small parameters.
         fused: Update all parameters in one launch, on CUDA. None uses it for every parameter that
