@@ -81,8 +81,9 @@ def update_vectors_(
 ) -> None:
     """Take ND-Adam's step for every parameter of ``batch``; counts vectors that sit it out."""
     vector_dim, foreach = group["vector_dim"], group["foreach"]
-    for o in batch:
-        if o.w is not o.shard:
+    are_copies = any(o.w is not o.shard for o in batch)
+    if are_copies:
+        for o in (o for o in batch if o.w is not o.shard):
             # Rounding to half precision has moved the norm: project with exact unit vectors.
             normalise_vectors_(o.w, other_dims(o.w.dim(), vector_dim))
     rates = rates_of(step, float(group["lr"]), group["betas"], group["eps"])
@@ -98,7 +99,8 @@ def update_vectors_(
     for members in together.values():
         done += members
         broken += _turn_together_(members, vector_dim, rates)
-    _finish(done, broken, skipped)
+    if are_copies or any(marks is not None for marks in broken):
+        _finish(done, broken, skipped)
 
 
 @functools.cache

@@ -85,21 +85,25 @@ def foreach_turn_vectors_(
     tangents = list(torch._foreach_addcmul(grads, ws, radials, value=-1))
     squares = tangent_squares(_norms(tangents, dims), _flat(radials))
     broken = not_finite(squares)
-    second = _flat(exp_avg_sqs)
+    numbers = _flat(exp_avg_sqs)
+    if len(ws) == 1:  # flat is then the moment itself
+        numbers = numbers.clone()
+    per_tensor = _split_like(numbers, exp_avg_sqs)
     parts = None
     if broken is not None:
         parts = _split_like(broken, exp_avg_sqs)
         tangents = [torch.where(*x) for x in zip(parts, exp_avgs, tangents, strict=True)]
-        squares = torch.where(broken, second, squares)
+        squares = torch.where(broken, numbers, squares)
     torch._foreach_lerp_(exp_avgs, tangents, float(rates.lerp1))
-    second.lerp_(squares, rates.lerp2)
-    torch._foreach_copy_(exp_avg_sqs, _split_like(second, exp_avg_sqs))
+    numbers.lerp_(squares, rates.lerp2)
+    torch._foreach_copy_(exp_avg_sqs, per_tensor)
 
-    rests = resting(second, broken)
-    factor = step_factors(second, rests, rates)
-    torch._foreach_addcmul_(ws, exp_avgs, _split_like(factor, exp_avg_sqs))
-    factor = rescaling(_norms(ws, dims), rests)
-    torch._foreach_mul_(ws, _split_like(factor, exp_avg_sqs))
+    # The same buffer, of which every tensor has its view, holds one factor after the other.
+    rests = resting(numbers, broken)
+    numbers.copy_(step_factors(numbers, rests, rates))
+    torch._foreach_addcmul_(ws, exp_avgs, per_tensor)
+    numbers.copy_(rescaling(_norms(ws, dims), rests))
+    torch._foreach_mul_(ws, per_tensor)
     return parts
 
 
