@@ -166,7 +166,9 @@ def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 def _norms(tensors: list[Tensor] | tuple[Tensor, ...], dims: Sequence[tuple[int, ...]]) -> Tensor:
     """Norm of every vector of every tensor, (N,)."""
-    return _flat([torch.linalg.vector_norm(t, dim=d) for t, d in zip(tensors, dims, strict=True)])
+    return torch.cat(
+        [torch.linalg.vector_norm(t, dim=d) for t, d in zip(tensors, dims, strict=True)]
+    )
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:
