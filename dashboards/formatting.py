@@ -19,6 +19,8 @@ def number(value: float | None, digits: int = 4) -> str:
         return NOTHING
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    if 10 ** (digits - 1) <= abs(value) < 1e5:
+        return number(round(value))
     if 1e-4 <= abs(value) < 1e5:
         return f"{value:.{digits}g}"
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")

@@ -88,10 +88,13 @@ def _sensitivity_note(sweep: Sweep) -> str:
         return (
             "each mark is a point (mean ± sd over seeds); grey is the mean over neighbouring points"
         )
-    return (
-        f"each mark is a point (mean ± sd over seeds); no trend is drawn because the "
-        f"{sweep.spec.get('sampler')} sampler looks more often where it is good"
+    pruned = sweep.spec.get("scheduler") is not None
+    why = (
+        "pruning keeps only what looked good early"
+        if pruned
+        else f"the {sweep.spec.get('sampler')} sampler looks more often where it is good"
     )
+    return f"each mark is a point (mean ± sd over seeds); no trend is drawn because {why}"
 
 
 def overview_values(sweep: Sweep, here: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
         sd = [what.shown(value) if value is not None else 0.0 for value in curve.sd]
         if any(sd):
             # A band that reaches zero would end a log axis; it stops at a tenth of its curve.
-            low = [max(m - s, m / 10) for m, s in zip(mean, sd, strict=True)]
+            low = [max(m - s, m / 10) if m > 0 else m - s for m, s in zip(mean, sd, strict=True)]
             high = [m + s for m, s in zip(mean, sd, strict=True)]
             bands.append(band(curve.steps, low, high, ink, group=curve.label))
         lines.append(

@@ -39,14 +39,18 @@ class BalanceSums:
         momentum: Tensor,  # (N,)
         decay: Tensor,  # (N,)
     ) -> None:
-        """Take in one step. The first after a gap only starts the recursion."""
-        current = torch.stack([qq, growth]) / lr
+        """Take in one step. The first after a gap only starts the recursion.
+
+        A step with learning rate 0 says nothing of its c_t, so it is left out with the next one.
+        """
+        current = torch.where(lr > 0, torch.stack([qq, growth]) / lr, torch.nan)
         if self._has_previous:
             carried = momentum * self._previous
             pull = decay * ww
             left = current[0] + carried[0]
             right = 2 * (pull + gw) + current[1] - carried[1]
-            self.sums += torch.stack([left, right, gw, pull])
+            is_known = (lr > 0) & ~self._previous[0].isnan()
+            self.sums += torch.stack([left, right, gw, pull]).where(is_known, 0)
             self.steps += 1
         self._previous = current
         self._has_previous = True

@@ -28,6 +28,7 @@ Factor = Callable[[int], float]
 #: the norm has frozen. Under a cosine it is reached about
 #: (3 (1 - momentum) steps^2 / (pi^2 lr weight_decay))^(1/3) steps before the end.
 FROZEN = 0.8
+_SETTLING_ROUNDS = 6
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,29 @@ def schedule_of_curve(
     """Learning rates with which a setting has the given effective learning rates at ``steps``.
 
     The norm is followed along: at each step the rate is solved for the norm that the earlier
-    rates left behind.
+    rates left behind, from weights that stand at the norm of the largest rate, as in
+    ``lag_curve``. A step at which nothing moves, as at the start of a warm-up, gets rate 0.
     """
-    first = lr_of_effective_lr(setting, effective_lr[0], gain)
     if setting.optimizer == "ndadam":
         return [lr_of_effective_lr(setting, e, gain) if e > 0 else 0.0 for e in effective_lr]
-    per_lr = relaxation_per_step(setting.with_lr(first)) / first
-    slope = stationary_effective_lr(setting.with_lr(first)) ** 2 / first
-    rates, h = [first], first
+    largest = lr_of_effective_lr(setting, max(effective_lr), gain)
+    rates = _rates_from(setting, steps, effective_lr, largest)
+    for _ in range(_SETTLING_ROUNDS):
+        # Rates go as the root of the norm that they start from.
+        largest = max(rates) ** 2 / largest
+        rates = _rates_from(setting, steps, effective_lr, largest)
+        if math.isclose(max(rates), largest, rel_tol=1e-9):
+            break
+    return rates
+
+
+def _rates_from(
+    setting: OptimizerSetting, steps: Sequence[int], effective_lr: Sequence[float], h: float
+) -> list[float]:
+    """``schedule_of_curve`` from weights at the norm that the rate ``h`` settles to."""
+    per_lr = relaxation_per_step(setting.with_lr(h)) / h
+    slope = stationary_effective_lr(setting.with_lr(h)) ** 2 / h
+    rates = [effective_lr[0] * math.sqrt(h / slope)]
     for i in range(1, len(steps)):
         span = steps[i] - steps[i - 1]
         rate = effective_lr[i] * math.sqrt(h / slope)

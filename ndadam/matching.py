@@ -9,10 +9,11 @@ with ``EffectiveLR``).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from statistics import fmean
 from typing import Literal
 
-from ndadam.blocks import block_error
+from ndadam.blocks import block_error, moving_average
 from ndadam.statistics import CONFIDENCE, equivalence_of_logs, mean_interval
 from ndadam.theory import Criterion, fit_rate
 
@@ -23,6 +24,8 @@ _BURN_BETA2, _BURN_BETA1, _BURN_LEAST = 3, 5, 300
 SLOPE_RANGE = (0.5, 1.5)
 #: The block of a bootstrap spans at least this many 1 / (1 - beta1).
 _BLOCK_BETA1 = 3
+#: Least squares compares curves smoothed over this share of the window, or over a block if longer.
+_SMOOTHED_SHARE = 20
 
 VerdictState = Literal["matched", "not shown", "not matchable"]
 
@@ -77,11 +80,25 @@ class Pair:
 # --- The log ratio by a criterion ----------------------------------------------------------------
 
 
-def log_ratio(criterion: Criterion, pair: Pair) -> float:
-    """Log of the multiple by which the target's curve falls short of the source's."""
+def log_ratio(criterion: Criterion, pair: Pair, least: int = 1) -> float:
+    """Log of the multiple by which the target's curve falls short of the source's.
+
+    ``least`` is the shortest block, from ``least_block``. Least squares fits curves, so noise of
+    single steps is averaged out first: squared in its denominator alone, it would make a target
+    that is right look too fast.
+    """
     ones = [1.0] * len(pair.source)
-    multiple = fit_rate(_sum_criterion(criterion), ones, pair.source, pair.target)
-    return math.log(multiple)
+    source, target = _curves(criterion, pair, least)
+    return math.log(fit_rate(_sum_criterion(criterion), ones, source, target))
+
+
+def _curves(
+    criterion: Criterion, pair: Pair, least: int
+) -> tuple[Sequence[float], Sequence[float]]:
+    if criterion != "least_squares" or least == 1:
+        return pair.source, pair.target
+    width = max(least, len(pair.source) // _SMOOTHED_SHARE)
+    return moving_average(pair.source, width), moving_average(pair.target, width)
 
 
 def _sum_criterion(criterion: Criterion) -> Criterion:
@@ -89,20 +106,25 @@ def _sum_criterion(criterion: Criterion) -> Criterion:
     return "equal_rotation" if criterion in ("stationary", "schedule") else criterion
 
 
-def influence(criterion: Criterion, pair: Pair) -> list[float]:
+def influence(criterion: Criterion, pair: Pair, least: int = 1) -> list[float]:
     """What each step adds to the log ratio, to first order: a series with mean 0.
 
-    The error of its mean is the error of the log ratio.
+    The error of its mean is the error of the log ratio. ``least`` as for ``log_ratio``.
     """
     a, b = pair.source, pair.target
     kind = _sum_criterion(criterion)
     if kind == "equal_mean":
         ma, mb = fmean(a), fmean(b)
         return [x / ma - y / mb for x, y in zip(a, b, strict=True)]
-    bb = fmean(y * y for y in b)
     if kind == "least_squares":
-        ab = fmean(x * y for x, y in zip(a, b, strict=True))
-        return [x * y / ab - y * y / bb for x, y in zip(a, b, strict=True)]
+        smooth_a, smooth_b = _curves(criterion, pair, least)
+        ab = fmean(map(mul, smooth_a, smooth_b))
+        bb = fmean(map(mul, smooth_b, smooth_b))
+        return [
+            (x * sy + sx * y - sx * sy) / ab - (2 * y - sy) * sy / bb
+            for x, y, sx, sy in zip(a, b, smooth_a, smooth_b, strict=True)
+        ]
+    bb = fmean(y * y for y in b)
     aa = fmean(x * x for x in a)
     return [(x * x / aa - y * y / bb) / 2 for x, y in zip(a, b, strict=True)]
 
@@ -133,8 +155,9 @@ def measure(
     """
     if not pairs:
         raise ValueError("pairs needs at least one seed, got none")
-    values = [log_ratio(criterion, pair) for pair in pairs]
-    by_steps = _half_width_by_steps([influence(criterion, p) for p in pairs], least, confidence)
+    values = [log_ratio(criterion, pair, least) for pair in pairs]
+    series = [influence(criterion, pair, least) for pair in pairs]
+    by_steps = _half_width_by_steps(series, least, confidence)
     over_seeds = mean_interval(values, confidence)
     by_seeds = over_seeds.half_width or 0.0
     half = max(by_steps, by_seeds)

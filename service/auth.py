@@ -3,10 +3,10 @@
 import hashlib
 import hmac
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -76,11 +76,9 @@ def _carries(headers: Headers, secret: str) -> bool:
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and same_secret(given.strip(), secret):
         return True
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return False
-    return cookie is not None and same_secret(cookie.value, session_cookie(secret))
+    # Lenient, as browsers are: a host's other programs set cookies too, well formed or not.
+    cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    return cookie is not None and same_secret(cookie, session_cookie(secret))
 
 
 def _names_this_machine(host: str) -> bool:

@@ -6,6 +6,7 @@ from service.cli_data import app as data
 from service.cli_match import app as match
 from service.cli_serve import doctor, quickstart, runner, serve
 from service.cli_sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
+from service.cli_token import token
 from service.cli_train import train
 from service.failures import OneLineErrors
 
@@ -30,4 +31,5 @@ app.command()(export)
 app.add_typer(match, name="match")
 app.command(context_settings={"allow_extra_args": True})(train)
 app.add_typer(data, name="data")
+app.command()(token)
 app.command()(doctor)

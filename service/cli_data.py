@@ -78,10 +78,12 @@ def _prepare(prepare: Callable[[], DatasetInfo], name: str) -> None:
         with errors.status(f"preparing {name}"):
             info = prepare()
     except WorkerError as error:
-        errors.print(f"refused: {error}", markup=False, highlight=False)
+        errors.print(f"refused: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(_REFUSED) from None
     except OSError as error:
-        errors.print(f"cannot prepare {name}: {error}", markup=False, highlight=False)
+        errors.print(
+            f"cannot prepare {name}: {error}", markup=False, highlight=False, soft_wrap=True
+        )
         raise typer.Exit(1) from None
     Console().print(_table([info], "prepared"))
 

@@ -152,7 +152,10 @@ def export(
         ExportFormat, typer.Option("--format", "-f", help="Of the file.")
     ] = ExportFormat.CSV,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; default: standard output.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", dir_okay=False, help="File to write; default: standard output."
+        ),
     ] = None,
     url: Url = None,
 ) -> None:

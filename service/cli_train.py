@@ -60,7 +60,7 @@ def train(
         last = _run(config, data_home, checkpoint_dir, json_lines)
     except ValidationError as error:
         for line in validation_sentences(error):
-            errors.print(f"refused: {line}", markup=False, highlight=False)
+            errors.print(f"refused: {line}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(REFUSED) from None
     except FieldError as error:
         _refuse(errors, f"{error.field}: {error}")
@@ -112,7 +112,7 @@ def validation_sentences(error: ValidationError) -> list[str]:
 def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # a word, or a number or nesting beyond all reason
         return text
 
 
@@ -201,5 +201,5 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _refuse(errors: Console, sentence: str) -> NoReturn:
-    errors.print(f"refused: {sentence}", markup=False, highlight=False)
+    errors.print(f"refused: {sentence}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(REFUSED)

@@ -14,7 +14,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -211,12 +211,17 @@ class Client:
         ServiceUnreachable when nothing answers for ``patience`` seconds.
         """
         pause, silent_since = 0.2, time.monotonic()
+
+        def heard() -> None:
+            nonlocal pause, silent_since
+            pause, silent_since = 0.2, time.monotonic()
+
         while True:
             try:
-                for event in self._stream(sweep_id, after):
+                for event in self._stream(sweep_id, after, heard):
                     if event is None:
                         return
-                    after, pause, silent_since = event.id, 0.2, time.monotonic()
+                    after = event.id
                     yield event
             except httpx2.TransportError as error:
                 if time.monotonic() - silent_since > patience:
@@ -227,8 +232,13 @@ class Client:
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
-    def _stream(self, sweep_id: str, after: int) -> Iterator[EventOut | None]:
-        """Events of one connection; None when the service says that there are no more."""
+    def _stream(
+        self, sweep_id: str, after: int, heard: Callable[[], None]
+    ) -> Iterator[EventOut | None]:
+        """Events of one connection; None when the service says that there are no more.
+
+        Calls ``heard`` for every line: a trial may be silent for long while the service is well.
+        """
         with self._http.stream(
             "GET",
             f"{PREFIX}/sweeps/{sweep_id}/events",
@@ -238,6 +248,7 @@ class Client:
             _refuse_errors(response)
             name, data = "", ""
             for line in response.iter_lines():
+                heard()
                 if line.startswith("event:"):
                     name = line[6:].strip()
                 elif line.startswith("data:"):

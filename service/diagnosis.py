@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
+from rich.markup import escape
 
 from service import home as homes
 from service.ports import listen
@@ -43,7 +44,7 @@ def print_findings(console: Console, findings: list[Finding]) -> None:
     marks = {"ok": "[green]ok[/]", "warning": "[yellow]note[/]", "error": "[red]error[/]"}
     for finding in findings:
         console.print(
-            f"{marks[finding.level]:>5}  {finding.what}: {finding.detail}", soft_wrap=True
+            f"{marks[finding.level]:>5}  {finding.what}: {escape(finding.detail)}", soft_wrap=True
         )
 
 

@@ -4,11 +4,15 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from service.settings import SettingsError
+
+#: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.
+LEAST_FREE_BYTES = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,12 @@ def prepare(home: Path) -> None:
         raise SettingsError(
             f"cannot write to {home}: {error.strerror}; set NDSWEEP_HOME to another folder"
         ) from error
+    free = shutil.disk_usage(home).free
+    if free < LEAST_FREE_BYTES:
+        raise SettingsError(
+            f"no space below {home}: {free / 1e6:.1f} MB are free and {LEAST_FREE_BYTES / 1e6:.0f} "
+            "MB are needed to start; free some, or set NDSWEEP_HOME to another folder"
+        )
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ class PageQuery(_Query):
 class MatchQuery(PageQuery):
     state: SweepState | None = None
     tag: Text | None = Field(None, description="Only sweeps that carry this tag.")
-    search: Text | None = Field(None, description="Only sweeps whose name contains this.")
+    search: Text | None = Field(None, description="Only sweeps whose name or notes contain this.")
     sort: Text = Field("-created_at", description="Field to sort by; a minus reverses.")
 
 

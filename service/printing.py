@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from service.client import Client
@@ -16,7 +17,7 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
         table.add_row(
             sweep.id,
             sweep.kind,
-            sweep.name,
+            escape(sweep.name),
             sweep.state,
             f"{done}/{'?' if sweep.num_trials is None else sweep.num_trials}",
             "–" if sweep.best is None else f"{sweep.best.mean:.4g}",
@@ -31,7 +32,7 @@ def print_validation(console: Console, found: ValidationOut) -> None:
     def known(number: int | None) -> str:
         return "not known beforehand" if number is None else f"{number:,}"
 
-    console.print(f"[bold]{found.name}[/] can run. Nothing was created.")
+    console.print(f"[bold]{escape(found.name)}[/] can run. Nothing was created.")
     console.print(f"  points      {known(found.points)} × {found.replicates} seeds")
     console.print(f"  trials      {known(found.trials)}")
     console.print(f"  steps       {known(found.steps)}")
@@ -41,13 +42,13 @@ def print_validation(console: Console, found: ValidationOut) -> None:
             f"seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
         )
     for note in found.notes:
-        console.print(f"  note        {note}")
+        console.print(f"  note        {escape(note)}")
 
 
 def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
     """How a sweep or match ended, and what it found."""
-    reason = f": {sweep.reason}" if sweep.reason else ""
-    console.print(f"[bold]{sweep.name}[/] {sweep.state}{reason}")
+    reason = f": {escape(sweep.reason)}" if sweep.reason else ""
+    console.print(f"[bold]{escape(sweep.name)}[/] {sweep.state}{reason}")
     if sweep.kind == "match" and sweep.result:
         print_match(console, sweep.result)
     elif sweep.kind == "sweep" and any(sweep.trials.values()):
@@ -65,7 +66,7 @@ def print_prediction(console: Console, found: PredictionOut) -> None:
         table.add_row(one.criterion, f"{one.rate:.4f}", one.formula)
     console.print(table)
     for warning in found.warnings:
-        console.print(f"[yellow]note[/] {warning}")
+        console.print(f"[yellow]note[/] {escape(warning)}")
 
 
 def print_match(console: Console, result: dict[str, Any]) -> None:
@@ -82,7 +83,7 @@ def print_match(console: Console, result: dict[str, Any]) -> None:
     verdict = result.get("verdict")
     if verdict:
         colour = {"matched": "green", "not shown": "yellow"}.get(verdict["state"], "red")
-        console.print(f"[{colour}]{verdict['sentence']}[/]")
+        console.print(f"[{colour}]{escape(verdict['sentence'])}[/]")
 
 
 def _rate(value: float | None) -> str:
@@ -100,11 +101,9 @@ def _range(interval: dict[str, Any] | None) -> str:
 def print_results(console: Console, analysis: dict[str, Any]) -> None:
     """A row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
     metric = analysis["metric"]
-    table = Table(box=None)
-    for heading in ("arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("seeds", "point", "chosen params"):
-        table.add_column(heading)
+    table = Table(
+        "arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %", "seeds", "point", box=None
+    )
     for arm in analysis["arms"]:
         table.add_row(
             _arm(arm["arm"]),
@@ -112,16 +111,18 @@ def print_results(console: Console, analysis: dict[str, Any]) -> None:
             _estimate(arm["test_error"], "test_error"),
             str(arm["objective"]["n"] if arm["objective"] else 0),
             _points(arm),
-            _words({k: v for k, v in arm["params"].items() if k not in arm["arm"]}) or "–",
         )
     console.print(table)
+    for arm in analysis["arms"]:
+        params = {name: value for name, value in arm["params"].items() if name not in arm["arm"]}
+        console.print(f"  {_arm(arm['arm'])}: {_words(params) or 'nothing was chosen'}")
     for row in analysis["comparisons"]:
         a, b, metric = _arm(row["a"]), _arm(row["b"]), row["metric"].replace("_", " ")
         known = f"{a} is {row['verdict']} than {b}"
         unknown = f"{a} against {b}: no difference shown"
         console.print(f"  {unknown if row['verdict'] == 'not shown' else known} in {metric}")
     for note in analysis["notes"]:
-        console.print(f"[dim]{note}[/]")
+        console.print(f"[dim]{escape(note)}[/]")
 
 
 def _title(metric: str) -> str:
@@ -158,4 +159,4 @@ def _words(params: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    return "none" if value is None else str(value)
+    return "none" if value is None else escape(str(value))

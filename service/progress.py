@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -106,16 +108,19 @@ def follow(
     note: Callable[[EventOut], None] = lambda event: None,
 ) -> SweepOut:
     """Show a bar for ``sweep`` until it is finished; return it as it is then."""
-    tally = Tally(planned_trials(sweep))
-    bar = bars.add_task(label, total=1.0, counts="queued", steps_done=0, steps_before=0)
+    tally, began, steps_before = Tally(planned_trials(sweep)), datetime.now(UTC), 0
+    bar = bars.add_task(escape(label), total=1.0, counts="queued", steps_done=0, steps_before=0)
     for event in service.watch(sweep.id):
         tally.note(event)
         note(event)
+        if event.at < began:
+            steps_before = tally.steps_done
         bars.update(
             bar,
             total=tally.total,
             completed=tally.work,
             steps_done=tally.steps_done,
+            steps_before=steps_before,
             counts=f"{tally.finished}/{tally.total} trials, {tally.running} running",
         )
     sweep = service.get(sweep.id)

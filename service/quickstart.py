@@ -11,13 +11,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress
 
 from service import home as homes
 from service.client import Client
@@ -86,7 +88,7 @@ def _show(service: Client, console: Console, endpoints: homes.Endpoints) -> None
 def find_or_submit(service: Client, kind: Kind, spec: dict[str, Any]) -> SweepOut:
     """The sweep of an earlier quickstart with this very spec, or a new one.
 
-    One that failed or was cancelled stays as it is, and the next key is tried.
+    One that ended without what is to be shown stays as it is, and the next key is tried.
     """
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
     submit = service.match if kind == "match" else service.submit
@@ -94,7 +96,7 @@ def find_or_submit(service: Client, kind: Kind, spec: dict[str, Any]) -> SweepOu
         sweep = submit(spec, idempotency_key=f"quickstart-{digest}-{attempt}")
         if sweep.state == "paused":
             return service.resume(sweep.id)
-        if sweep.state not in ("failed", "cancelled"):
+        if _shortfall(sweep) is None:
             return sweep
     raise QuickstartError(
         f"{MOST_TRIES} earlier quickstarts ended {sweep.state}; see {service.url}"
@@ -109,19 +111,43 @@ def _both(
     if not waiting:
         console.print("Found the results of an earlier run; nothing was trained again.")
         return match, sweep
-    with progress_bars(console) as bars, ThreadPoolExecutor(2) as pool:
-        tasks = [
-            pool.submit(follow, service, one, bars, label)
-            for one, label in ((match, "match"), (sweep, "sweep"))
-        ]
-        match, sweep = (task.result() for task in tasks)
+    with progress_bars(console) as bars:
+        match, sweep = _follow_together(service, bars, (match, sweep))
     for one in (match, sweep):
-        if one.state != "complete":
+        if (shortfall := _shortfall(one)) is not None:
+            place = "matches" if one.kind == "match" else "sweeps"
             raise QuickstartError(
-                f"the {one.kind} {one.id} ended {one.state}: {one.reason or 'no reason given'}; "
-                f"see {service.url}/{'matches' if one.kind == 'match' else 'sweeps'}/{one.id}"
+                f"the {one.kind} {one.id} {shortfall} ({one.reason or 'no reason given'}); "
+                f"see {service.url}/{place}/{one.id}"
             )
     return match, sweep
+
+
+def _follow_together(service: Client, bars: Progress, sweeps: Sequence[SweepOut]) -> list[SweepOut]:
+    """Follow each to its end, a bar for each. Raises what following one of them raised."""
+    tasks = [Future[SweepOut]() for _ in sweeps]
+
+    def follow_one(task: Future[SweepOut], sweep: SweepOut) -> None:
+        try:
+            task.set_result(follow(service, sweep, bars, sweep.kind))
+        except BaseException as error:
+            task.set_exception(error)
+
+    # Not a pool: Ctrl-C would wait until its threads, and so the sweeps, are through.
+    for pair in zip(tasks, sweeps, strict=True):
+        Thread(target=follow_one, args=pair, daemon=True).start()
+    return [task.result() for task in tasks]
+
+
+def _shortfall(sweep: SweepOut) -> str | None:
+    """What a sweep or match that has ended lacks, None if it has what the quickstart shows."""
+    if sweep.state in ("queued", "running", "paused"):
+        return None
+    if sweep.state != "complete":
+        return f"ended {sweep.state}"
+    if sweep.kind == "match" and not (sweep.result or {}).get("verdict"):
+        return "ended without a verdict"
+    return None
 
 
 def _print_addresses(

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     mlflow_url: str | None = Field(
         None, description="Address of an MLflow server; none = a local one is started."
     )
+    mlflow_public_url: str | None = Field(
+        None, description="Address of MLflow for browsers, where it is another than mlflow_url."
+    )
     mlflow_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="Port of the local MLflow server; none = 5000 or the next free one."
     )
@@ -73,10 +76,11 @@ class Settings(BaseSettings):
     def secret(self) -> str | None:
         """The token, from the variable or the file; None when neither is set.
 
-        Raises SettingsError when the file cannot be read or holds nothing.
+        Raises SettingsError when the file cannot be read or holds nothing, and for a token that
+        no request could carry.
         """
         if self.token is not None and self.token.get_secret_value().strip():
-            return self.token.get_secret_value().strip()
+            return _usable("NDSWEEP_TOKEN", self.token.get_secret_value().strip())
         if self.token_file is None:
             return None
         try:
@@ -90,7 +94,17 @@ class Settings(BaseSettings):
             raise SettingsError(
                 f"NDSWEEP_TOKEN_FILE must hold a token, but {self.token_file} is empty"
             )
-        return text
+        return _usable("NDSWEEP_TOKEN_FILE", text)
+
+
+def _usable(where: str, token: str) -> str:
+    """The token, if a header can hold it; the sentence does not show a secret."""
+    if not token.isascii() or not token.isprintable():
+        raise SettingsError(
+            f"{where} must be one line of printable ASCII characters, because it travels in a "
+            "header; got others in it"
+        )
+    return token
 
 
 def is_loopback(host: str) -> bool:

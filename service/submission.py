@@ -5,8 +5,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from ndadam.statistics import detectable_difference
 from service.errors import ApiError
 from service.outputs import BestOut, FieldOut, PageOut, SweepOut, ValidationOut
@@ -14,7 +12,7 @@ from service.settings import Settings
 from sweeps.capacity import ClusterShape, can_run
 from sweeps.errors import SweepNotFound
 from sweeps.match_spec import MatchSpec
-from sweeps.records import Page, Sweep
+from sweeps.records import Kind, Page, Sweep
 from sweeps.spec import SweepSpec
 from sweeps.store import Store
 from worker.config import FieldError, TrainConfig
@@ -66,6 +64,27 @@ def cluster_shape(store: Store) -> ClusterShape | None:
     return None
 
 
+def queue(
+    kind: Kind, spec: SweepSpec | MatchSpec, key: str | None, store: Store, settings: Settings
+) -> Sweep:
+    """Put a spec into the store, or find the sweep that the same key made of it before.
+
+    A replay answers as the first request did, also when its data set has gone since.
+    """
+    if key is None or not store.has_key(key):
+        refuse_what_cannot_run(spec, store, settings)
+    sweep, _ = store.create_sweep(
+        kind,
+        stored_spec(spec),
+        name=spec.name,
+        tags=spec.tags,
+        notes=spec.notes,
+        num_trials=spec.num_trials() if isinstance(spec, SweepSpec) else None,
+        idempotency_key=key,
+    )
+    return sweep
+
+
 def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: Settings) -> None:
     """Raise ApiError 422 for data sets that are not prepared and resources that never come."""
     refusal = can_run(spec, cluster_shape(store))
@@ -96,22 +115,26 @@ def _info(name: str, path: str, home: Path) -> DatasetInfo:
 
 def _datasets(spec: SweepSpec | MatchSpec) -> dict[str, str]:
     """Every data set that a trial may train on -> the field that names it."""
-    if isinstance(spec, MatchSpec):
-        return {spec.source_config.dataset: "base.dataset"}
-    if (domain := spec.space.get("dataset")) is not None:
-        return {str(value): "space.dataset" for value in _extremes(domain)}
-    return {spec.base.dataset: "base.dataset"}
+    domain = spec.space.get("dataset") if isinstance(spec, SweepSpec) else None
+    varied = _extremes(domain) if domain is not None else []
+    names = dict.fromkeys(config.dataset for config, _ in _configs(spec))
+    return {name: "space.dataset" if name in varied else "base.dataset" for name in names}
 
 
 #: Fields that decide whether a config fits its data set, and how long its run is.
-_SIZES = (
-    "dataset",
-    "batch_size",
-    "validation_fraction",
-    "last_batch",
-    "gamma_c",
-    "steps",
-    "epochs",
+_SIZES = frozenset(
+    {
+        "dataset",
+        "recipe",
+        "widen_factor",
+        "shortcut",
+        "batch_size",
+        "validation_fraction",
+        "last_batch",
+        "gamma_c",
+        "steps",
+        "epochs",
+    }
 )
 
 
@@ -119,18 +142,22 @@ def _configs(spec: SweepSpec | MatchSpec) -> list[tuple[TrainConfig, str]]:
     """The configs at the ends of what matters for fitting, each with the part of the spec."""
     if isinstance(spec, MatchSpec):
         return [(spec.source_config, "base")]
-    varied = {name: _extremes(spec.space[name]) for name in _SIZES if name in spec.space}
-    if not varied:
+    if not _SIZES & spec.space.keys():
         return [(spec.base, "base")]
     base = spec.base.model_dump(exclude_unset=True)
-    found = []
-    for values in product(*varied.values()):
-        try:
-            config = TrainConfig.model_validate(base | dict(zip(varied, values, strict=True)))
-        except ValidationError:
-            continue  # a combination that the space's conditions rule out
-        found.append((config, "space"))
-    return found
+    return [(TrainConfig.model_validate(base | sizes), "space") for sizes in _sizes(spec)]
+
+
+def _sizes(spec: SweepSpec) -> list[dict[str, Any]]:
+    """Values at the ends of the fields that matter, as the space's conditions let them meet."""
+    found: dict[str, dict[str, Any]] = {}
+    for branch in spec.branches():
+        ends = {name: [value] for name, value in branch.fixed.items() if name in _SIZES}
+        ends |= {name: _extremes(d) for name, d in branch.free.items() if name in _SIZES}
+        for values in product(*ends.values()):
+            sizes = dict(zip(ends, values, strict=True))
+            found[repr(sizes)] = sizes
+    return list(found.values())
 
 
 def _extremes(domain: Any) -> list[Any]:

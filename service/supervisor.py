@@ -33,8 +33,10 @@ from service.settings import (
     DEFAULT_MLFLOW_PORT,
     DEFAULT_PORT,
     Settings,
+    SettingsError,
     require_token_off_loopback,
 )
+from sweeps.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -52,19 +54,21 @@ Announce = Callable[[homes.Endpoints], None]
 def serve(settings: Settings, announce: Announce) -> None:
     """Run every part until SIGINT or SIGTERM. Raises SettingsError when that cannot begin."""
     require_token_off_loopback(settings)
+    require_store_url(settings)
     home = settings.home.absolute()
     homes.prepare(home)
     with homes.locked(home), listen(settings.host, settings.port, DEFAULT_PORT) as server:
         children, endpoints = plan(settings, home, server)
         homes.write_endpoints(home, endpoints)
         adopt_orphans()
-        try:
-            with StopRequests() as stopping:
+        # Held to the very end: an impatient second Ctrl-C must not leave processes behind.
+        with StopRequests() as stopping:
+            try:
                 announce(endpoints)
                 _look_after(children, stopping)
-        finally:
-            homes.remove_endpoints(home)
-            stop(children)
+            finally:
+                homes.remove_endpoints(home)
+                stop(children)
 
 
 def plan(
@@ -91,6 +95,14 @@ def plan(
         children.append(child("mlflow", mlflow_command(home, "127.0.0.1", mlflow_port)))
     children.append(child("runner", runner_command(settings, home, mlflow_url, endpoints.url)))
     return children, endpoints
+
+
+def require_store_url(settings: Settings) -> None:
+    """Raise SettingsError for a store that no part could open, whatever runs there."""
+    try:
+        Store(settings.database_url()).close()
+    except ValueError as error:
+        raise SettingsError(f"NDSWEEP_STORE_URL: {error}") from error
 
 
 def environment(settings: Settings, home: Path, mlflow_url: str) -> dict[str, str]:
@@ -124,6 +136,7 @@ def runner_command(settings: Settings, home: Path, mlflow_url: str, page_url: st
         *("--home", str(home)),
         *("--data", str(settings.data_home())),
         *("--mlflow", mlflow_url),
+        *("--mlflow-page", settings.mlflow_public_url or ""),
         *("--page", page_url),
         *("--drivers", str(settings.drivers)),
     ]
@@ -199,6 +212,7 @@ def stop(children: list[Child]) -> None:
 
 def run_part(settings: Settings, part: str) -> None:
     """Become one part: the same program that ``serve`` would start, in the foreground."""
+    require_store_url(settings)
     home = settings.home.absolute()
     homes.prepare(home)
     mlflow_url = settings.mlflow_url or address("127.0.0.1", DEFAULT_MLFLOW_PORT)

@@ -73,7 +73,7 @@ def start(
     token_path = _write_token(home)
     folder = Path(tempfile.mkdtemp(prefix="nds-", dir=_short_temp()))
     port = _free_port()
-    environment = _head_environment(token_path, preload)
+    environment = _head_environment(folder, token_path, preload)
     command = _command(folder, port, num_cpus or usable_cpus(), num_gpus)
     session, host = _launch(home, folder, command, environment)
     head = Head(f"{host}:{port}", session, str(folder), str(token_path))
@@ -187,8 +187,10 @@ def _launch(
     return starter.pid, host.group(1)
 
 
-def _head_environment(token_path: Path, preload: str) -> dict[str, str]:
+def _head_environment(folder: Path, token_path: Path, preload: str) -> dict[str, str]:
     return _token_environment(token_path) | {
+        # Where Ray notes its newest cluster, which any ray.init() of the machine would then join.
+        "RAY_TMPDIR": str(folder),
         "RAY_preload_python_modules": preload,
         "RAY_enable_metrics_collection": "0",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",

@@ -8,19 +8,19 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from typing import Any
 
 from sweeps import endings
 from sweeps.endings import STRENGTH, Stop
 from sweeps.errors import StoreUnavailable
 from sweeps.limits import Limits
-from sweeps.proposals import Finished, Proposal, Proposer, Wait
-from sweeps.records import Claim, NewTrial, Trial, TrialState
+from sweeps.proposals import Proposer
+from sweeps.records import Claim, Trial, TrialState
 from sweeps.reports import MalformedReport, describe_error, is_divergent, read_report
 from sweeps.runs import Objective, Places, Run
 from sweeps.scheduler import PointScheduler
 from sweeps.store import Store
+from sweeps.trial_queue import TrialQueue
 from sweeps.writer import Ending, StoreWriter
 from worker.measurement import Report
 from worker.stop_file import request_stop, withdraw_stop
@@ -54,8 +54,6 @@ class Dispatcher:
         lookahead: int = 1,
     ) -> None:
         """``lookahead``: proposals that may be asked for before earlier ones have ended."""
-        self._store = store
-        self._claim = claim
         self._proposer = proposer
         self._writer = writer
         self._places = places
@@ -64,22 +62,21 @@ class Dispatcher:
         self._objective = objective
         self._metric = None if objective is None else objective.metric
         self._device = device
-        self._lookahead = lookahead
-        self._proposals: list[Proposal] = []
-        self._waiting: deque[Trial] = deque()
-        # Numbers of trials that wait or run here.
-        self._open: set[int] = set()
+        self._queue = TrialQueue(
+            store,
+            claim,
+            proposer,
+            places=places,
+            scheduler=scheduler,
+            limits=limits,
+            metric=self._metric,
+            lookahead=lookahead,
+        )
         self._losses: dict[int, int] = {}
         self._running: set[Run] = set()
         self._lock = threading.Lock()
         self._stop: Stop | None = None
         self._stop_since = math.inf
-        #: Why nothing more will be proposed, once that is so.
-        self.finished: str | None = None
-        #: What the proposer waits for, while it does.
-        self.waits_for = ""
-        #: Endings that the proposer was told of so far.
-        self.told = 0
         #: What the proposer knows, at most ``_RESULT_AGE`` old.
         self.result: dict[str, Any] | None = None
         self._result_told = 0
@@ -87,16 +84,17 @@ class Dispatcher:
 
     def replay(self) -> None:
         """Feed the proposer with what the store has; queue what is unfinished."""
-        for trial in self._store.all_trials(self._claim.sweep_id):
-            # A match reads its trials' provenance, and has few of them.
-            if self._limits.counts_gpus or trial.role:
-                trial = self._store.trial(trial.sweep_id, trial.number)
-            self._limits.count(trial)
-            self._replay_curve(trial)
-            self._admit(trial)
-        # What has begun goes first, from its checkpoint.
-        begun = sorted(self._waiting, key=lambda t: (t.started_at is None, t.number))
-        self._waiting = deque(begun)
+        self._queue.replay()
+
+    @property
+    def finished(self) -> str | None:
+        """Why nothing more will be proposed, once that is so."""
+        return self._queue.finished
+
+    @property
+    def told(self) -> int:
+        """Endings that the proposer was told of so far."""
+        return self._queue.told
 
     # --- Out ----------------------------------------------------------------------------------
 
@@ -106,7 +104,7 @@ class Dispatcher:
             self.take_ended()
             self._refresh_result()
             self._check_limits()
-            trial = None if self._stop else self._next_waiting() or self._propose()
+            trial = None if self._stop else self._queue.next_waiting() or self._propose()
         except StoreUnavailable as error:
             log.warning("%s; trying again", error)
             return None
@@ -134,7 +132,7 @@ class Dispatcher:
     @property
     def is_done(self) -> bool:
         """Whether nothing runs here and nothing will."""
-        over = self._stop is not None or (self.finished is not None and not self._waiting)
+        over = self._stop is not None or self._queue.is_empty
         return over and not self._running
 
     @property
@@ -202,7 +200,7 @@ class Dispatcher:
         self._limits.ended(run.trial)
         if run.attempt is None and error is None:
             # Told to stop before a worker took it: it was not tried.
-            self._waiting.appendleft(run.trial)
+            self._queue.put_back(run.trial, first=True)
             return
         attempt = run.attempt or self._writer.start(run.trial.number)
         ending = self._ending(run, error, lost=lost)
@@ -211,36 +209,15 @@ class Dispatcher:
             self._stop_point(run.trial.point)
         self._writer.end(attempt, ending)
         if ending.trial_state == TrialState.WAITING:
-            self._waiting.append(run.trial)
-        else:
-            self._open.discard(run.trial.number)
+            self._queue.put_back(run.trial)
 
     def take_ended(self, wait_seconds: float = 0.0) -> None:
         """Tell the proposer of every trial whose ending has been written."""
         for trial in self._writer.take_ended(wait_seconds):
             if trial.state.is_finished():
-                self._tell(trial)
+                self._queue.tell(trial)
 
     # --- Inside -------------------------------------------------------------------------------
-
-    def _replay_curve(self, trial: Trial) -> None:
-        if self._scheduler.is_active and self._metric is not None and trial.step:
-            curves = self._store.metrics(self._claim.sweep_id, trial.number, [self._metric])
-            self._scheduler.replay(trial, curves.get(self._metric, []))
-
-    def _admit(self, trial: Trial) -> None:
-        if trial.number in self._open:
-            return
-        self._proposer.running(trial)
-        if trial.state.is_finished():
-            self._tell(trial)
-        else:
-            self._open.add(trial.number)
-            self._waiting.append(trial)
-
-    def _tell(self, trial: Trial) -> None:
-        self._proposer.tell(trial)
-        self.told += 1
 
     def _refresh_result(self) -> None:
         now = time.monotonic()
@@ -253,62 +230,16 @@ class Dispatcher:
     def _check_limits(self) -> None:
         cause = self._limits.overrun()
         if cause is not None and self._stop is None:
-            self.finished = cause
+            self._queue.finished = cause
             self.stop("limit")
 
-    def _next_waiting(self) -> Trial | None:
-        while self._waiting:
-            trial = self._waiting[0]
-            cause = self._scheduler.cause(trial.point)
-            if cause is not None:
-                self._store.finish_waiting(self._claim, trial.number, TrialState.PRUNED, cause)
-                self._tell(self._store.trial(self._claim.sweep_id, trial.number))
-                self._open.discard(trial.number)
-            elif not self._limits.allows(trial):
-                self._spend_trials()
-                return None
-            self._waiting.popleft()
-            if cause is None:
-                return trial
-        return None
-
     def _propose(self) -> Trial | None:
-        """Ask the proposer until a trial waits, or it has no more for now."""
-        if self._writer.is_behind and (self._lookahead == 1 or not self._running):
+        """Ask the proposer, once it knows what it must."""
+        if self._writer.is_behind and self._queue.needs_results:
             self.take_ended(_ENDING_WAIT)
-            if self._writer.is_behind and self._lookahead == 1:
+            if self._writer.is_behind:
                 return None
-        while not self._waiting:
-            self._ask()
-            if not self._proposals:
-                return None
-            trials = self._store.add_trials(self._claim, [_new(p) for p in self._proposals])
-            self._proposals = []
-            for trial in trials:
-                self._admit(trial)
-        return self._next_waiting()
-
-    def _ask(self) -> None:
-        self.waits_for = ""
-        while self.finished is None and len(self._proposals) < self._lookahead:
-            if self._limits.trials_left is not None and (
-                self._limits.trials_left <= len(self._proposals)
-            ):
-                if not self._proposals:
-                    self._spend_trials()
-                return
-            match self._proposer.next():
-                case Proposal() as proposal:
-                    self._proposals.append(proposal)
-                case Wait(reason):
-                    self.waits_for = reason
-                    return
-                case Finished(reason):
-                    self.finished = reason
-
-    def _spend_trials(self) -> None:
-        self.finished = f"budget spent: {self._limits.trials_started} trials"
-        self._waiting.clear()
+        return self._queue.propose()
 
     def _judge(self, run: Run, report: Report) -> Ending | None:
         """How the run ends because of a report; None while it goes on."""
@@ -355,16 +286,3 @@ class Dispatcher:
 
     def _ask_to_stop(self, run: Run) -> None:
         request_stop(self._places.checkpoints(run.trial.number))
-
-
-def _new(proposal: Proposal) -> NewTrial:
-    measurement = proposal.measurement
-    return NewTrial(
-        point=proposal.point,
-        seed=proposal.seed,
-        params=proposal.params,
-        config=proposal.config.stored(),
-        config_key=proposal.config.key(),
-        role=proposal.role,
-        measurement=None if measurement is None else measurement.model_dump(mode="json"),
-    )

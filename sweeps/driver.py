@@ -158,8 +158,12 @@ class Driver:
     def _give_back(self) -> None:
         stop = self._dispatcher.stopping
         in_haste = stop is not None and stop != "limit"
-        self._writer.close(2.0 if in_haste else 600.0)
+        is_written = self._writer.close(2.0 if in_haste else 600.0)
         if stop == "lost" or self._failure is not None:
+            return
+        if not (is_written or in_haste):
+            # Ending the sweep now would cancel trials that are complete; the next driver will know.
+            self._failure = StoreUnavailable("the store was away when the last trials ended")
             return
         self._dispatcher.take_ended()
         try:
@@ -210,6 +214,11 @@ class Driver:
         # Asked in the last second, while trials stopped for another reason.
         if sweep.requested == "cancel" or (sweep.requested == "pause" and stop == "leave"):
             stop = sweep.requested
+        # Asked while trials stopped for the pause, or while the last ones ran by the old spec.
+        if stop == "pause" and sweep.requested == "none":
+            return SweepState.QUEUED, "resumed"
+        if stop in (None, "limit") and sweep.spec != self._sweep.spec:
+            return SweepState.QUEUED, "extended"
         finished = self._dispatcher.finished or "all done"
         return sweep_ending(stop, finished, sweep.trials)
 

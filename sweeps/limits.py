@@ -28,6 +28,8 @@ class Limits:
         self._clock = clock
         self._began = clock() if started_at is None else started_at.timestamp()
         self._seen: set[int] = set()
+        # Handed out, and on their way to a worker.
+        self._taken: set[int] = set()
         self._spent_seconds = 0.0
         # Trial -> when it started to run.
         self._running: dict[int, float] = {}
@@ -45,6 +47,14 @@ class Limits:
             if attempt.finished_at is not None:
                 self._spent_seconds += (attempt.finished_at - attempt.started_at).total_seconds()
 
+    def taken(self, trial: Trial) -> None:
+        """A trial is handed out: others may be asked for before it starts."""
+        self._taken.add(trial.number)
+
+    def returned(self, trial: Trial) -> None:
+        """A trial that was handed out comes back; if it never started, it costs nothing."""
+        self._taken.discard(trial.number)
+
     def started(self, trial: Trial) -> None:
         """A trial starts to occupy its resources."""
         self._seen.add(trial.number)
@@ -58,19 +68,19 @@ class Limits:
 
     def allows(self, trial: Trial) -> bool:
         """Whether a trial may start: it has before, or the budget has trials left."""
-        return trial.number in self._seen or self.trials_left != 0
+        return trial.number in self._seen | self._taken or self.trials_left != 0
 
     @property
     def trials_started(self) -> int:
-        """Trials that have run, here or before."""
-        return len(self._seen)
+        """Trials that have run, here or before, or are about to."""
+        return len(self._seen | self._taken)
 
     @property
     def trials_left(self) -> int | None:
         """Trials that may still be started for the first time; None = no limit."""
         if self._budget.trials is None:
             return None
-        return max(0, self._budget.trials - len(self._seen))
+        return max(0, self._budget.trials - self.trials_started)
 
     def overrun(self) -> str | None:
         """The limit in time that has been passed, in words."""

@@ -98,7 +98,7 @@ def judge_round(
     for trial in targets:
         values = runs.series(trial).window(*spec.calibration_window()).values
         gap = (
-            log_ratio(spec.chosen_criterion(), Pair(wanted, values))
+            log_ratio(spec.chosen_criterion(), Pair(wanted, values), spec.least_block)
             if spec.calibration_steps is None
             else math.log(_rms(wanted) / _rms(values))
         )

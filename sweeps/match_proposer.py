@@ -54,7 +54,11 @@ class MatchProposer:
     def result(self) -> dict[str, Any] | None:
         """What is known so far, as a ``MatchResult``."""
         self.next()
-        return dict(build_result(self._spec, self._runs, self._now))
+        try:
+            return dict(build_result(self._spec, self._runs, self._now))
+        except ValueError as error:  # verdict runs are read here, and may not be judged either
+            self._refuse(str(error))
+            return dict(build_result(self._spec, self._runs, self._now))
 
     # --- Stages -------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def layer_rows(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[Laye
         moving = target.window(*spec.chosen_window())
         if not (any(source.values) and any(moving.values)):
             continue
-        gap = log_ratio(criterion, Pair(source.values, moving.values))
+        gap = log_ratio(criterion, Pair(source.values, moving.values), spec.least_block)
         rows.append(
             LayerRow(
                 layer=layer,

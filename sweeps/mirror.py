@@ -56,12 +56,20 @@ class _Place:
 class Mirror:
     """Sends what the store has and MLflow has not. ``run`` never raises."""
 
-    def __init__(self, store: Store, tracking_uri: str, *, page_url: str = "") -> None:
-        """``page_url``: where the service's pages are, for links back."""
+    def __init__(
+        self, store: Store, tracking_uri: str, *, page_url: str = "", public_url: str = ""
+    ) -> None:
+        """``page_url``: where the service's pages are, for links back.
+
+        ``public_url``: where a browser finds MLflow, if not at ``tracking_uri``.
+        """
         self._store = store
         self._client = MirrorClient(tracking_uri)
         self._page_url = page_url
+        self._public_url = (public_url or tracking_uri).rstrip("/")
         self._places: dict[str, _Place] = {}
+        #: Sweeps that MLflow shows as going on.
+        self._open: dict[str, _Place] = {}
         #: Runs that MLflow has of attempts which the store knows no run of.
         self._unclaimed: dict[int, str] = {}
         self._noted: dict[str, float] = {}
@@ -97,6 +105,8 @@ class Mirror:
             self._guarded(pending.sweep.id, partial(self._send_sweep, pending))
         for attempt in work.attempts:
             self._guarded(attempt.trial.sweep_id, partial(self._send_attempt, attempt))
+        for sweep_id in list(self._open):
+            self._guarded(sweep_id, partial(self._close_if_deleted, sweep_id))
         self._note_progress(work.attempts)
         full = len(work.attempts) == _LIMIT or len(work.sweeps) == _LIMIT
         return full or any(attempt.more for attempt in work.attempts)
@@ -109,6 +119,7 @@ class Mirror:
             self._places.pop(sweep_id, None)
         except Gone as error:
             self._places.pop(sweep_id, None)
+            self._open.pop(sweep_id, None)
             if time.monotonic() - self._sent_again.get(sweep_id, -_AGAIN) < _AGAIN:
                 return
             log.warning("sweep %s is sent to MLflow again: %s", sweep_id, error)
@@ -131,11 +142,23 @@ class Mirror:
                 SWEEP_STATUS[sweep.state],
                 None if sweep.finished_at is None else milliseconds(sweep.finished_at),
             )
+            self._open[sweep.id] = place
             if sweep.state.is_finished():
                 if sweep.result is not None:
                     self._client.log_json(place.run_id, sweep.result, "result.json")
                 self._reconcile(sweep, place)
+                del self._open[sweep.id]
         self._store.mirror_sweep_sent(sweep.id, pending.revision)
+
+    def _close_if_deleted(self, sweep_id: str) -> None:
+        """End the runs of a sweep that was deleted before MLflow heard of its end."""
+        try:
+            self._store.get_sweep(sweep_id)
+        except NotFound:
+            for run in self._client.runs(self._open[sweep_id].experiment_id):
+                if run.is_open and run.tags.get(SWEEP_TAG) == sweep_id:
+                    self._client.set_status(run.run_id, "KILLED", time.time_ns() // 1_000_000)
+            del self._open[sweep_id]
 
     def _place(self, sweep: Sweep) -> _Place:
         """Find or make the sweep's experiment and its own run."""
@@ -236,7 +259,7 @@ class Mirror:
         return {
             "experiment_id": place.experiment_id,
             "run_id": place.run_id,
-            "url": f"{self._client.url}/#/experiments/{place.experiment_id}/runs/{place.run_id}",
+            "url": f"{self._public_url}/#/experiments/{place.experiment_id}/runs/{place.run_id}",
             "behind_seconds": 0.0,
             "error": "",
         }

@@ -198,6 +198,18 @@ class TrialReports:
 
 
 @dataclass(frozen=True)
+class AttemptEnd:
+    """How one attempt ended, and what that means for its trial."""
+
+    number: int
+    attempt_id: int
+    #: Of the attempt.
+    state: TrialState
+    trial_state: TrialState
+    exit_cause: str
+
+
+@dataclass(frozen=True)
 class PointCurve:
     """One metric of one point over steps: mean, deviation and count over its seeds."""
 

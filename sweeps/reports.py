@@ -44,8 +44,3 @@ def describe_error(error: BaseException) -> str:
         line = f"{name}: {line}" if line else name
     memory = "OutOfMemory" in name or "out of memory" in text.lower()
     return f"out of memory: {line}"[:500] if memory else line[:500]
-
-
-def log_tail(text: str, lines: int = 20) -> str:
-    """The last lines of a log."""
-    return "\n".join(text.rstrip().splitlines()[-lines:])

@@ -182,27 +182,33 @@ def run(
     *,
     data_home: str | None = None,
     mlflow_url: str | None = None,
+    mlflow_public_url: str = "",
     page_url: str = "",
     max_drivers: int = 2,
+    lease_seconds: float = LEASE,
     trainable: str | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run a runner, and the mirror into MLflow beside it, until ``stop`` is set.
 
-    ``page_url`` is where the service's pages are, for links from MLflow.
+    ``page_url`` is where the service's pages are, for links from MLflow; ``mlflow_public_url`` is
+    where a browser finds MLflow, for links to it, if not at ``mlflow_url``.
     """
     stop = stop or threading.Event()
     store = Store(store_url)
     runner = Runner(
-        store, DriverSettings(store_url, home, data_home, trainable), max_drivers=max_drivers
+        store,
+        DriverSettings(store_url, home, data_home, trainable),
+        max_drivers=max_drivers,
+        lease_seconds=lease_seconds,
     )
     mirror: threading.Thread | None = None
     if mlflow_url:
         # MLflow costs seconds to import; a runner without it need not.
         from sweeps.mirror import Mirror
 
-        work = Mirror(store, mlflow_url, page_url=page_url).run
-        mirror = threading.Thread(target=work, args=(stop,), name="mirror", daemon=True)
+        mlflow = Mirror(store, mlflow_url, page_url=page_url, public_url=mlflow_public_url)
+        mirror = threading.Thread(target=mlflow.run, args=(stop,), name="mirror", daemon=True)
         mirror.start()
     runner.run(stop)
     if mirror is not None:
@@ -217,8 +223,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
     parser.add_argument("--data", help="folder of prepared data sets")
     parser.add_argument("--mlflow", help="URL of an MLflow server to mirror into")
+    parser.add_argument("--mlflow-page", default="", help="URL of MLflow for browsers")
     parser.add_argument("--page", default="", help="URL of the service's pages")
     parser.add_argument("--drivers", type=int, default=2, help="sweeps at a time")
+    parser.add_argument("--lease", type=float, default=LEASE, help="seconds until it may be taken")
     parser.add_argument("--trainable", help="module:function to run instead of training")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -230,8 +238,10 @@ def main(arguments: list[str] | None = None) -> int:
         options.home,
         data_home=options.data,
         mlflow_url=options.mlflow,
+        mlflow_public_url=options.mlflow_page,
         page_url=options.page,
         max_drivers=options.drivers,
+        lease_seconds=options.lease,
         trainable=options.trainable,
         stop=stop,
     )

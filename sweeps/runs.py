@@ -1,5 +1,6 @@
 """A trial on its way through a driver, and where its files lie."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,10 @@ class Places:
 
     def checkpoints(self, number: int) -> Path:
         return self.home / "checkpoints" / self.sweep_id / str(number)
+
+    def discard(self, number: int) -> None:
+        """Remove a trial's checkpoints."""
+        shutil.rmtree(self.checkpoints(number), ignore_errors=True)
 
     def log(self, number: int) -> Path:
         return self.home / "logs" / self.sweep_id / f"{number}.log"

@@ -168,7 +168,7 @@ class PointScheduler:
         if trial.state == TrialState.PRUNED:
             self._stopped.setdefault(trial.point, trial.exit_cause)
         if trial.state.is_finished():
-            self.ended(trial, trial.state)
+            self._close(trial, trial.state)
 
     def started(self, trial: Trial) -> None:
         """A replicate runs: its point is not judged without it."""
@@ -182,21 +182,25 @@ class PointScheduler:
             self._judge(trial, step)
 
     def ended(self, trial: Trial, state: TrialState) -> None:
-        """A replicate will report no more."""
-        if self._rule is None:
+        """A replicate's attempt is over. If it is to be tried again, its point waits for it."""
+        if self._rule is None or not state.is_finished():
             return
+        replicate = self._close(trial, state)
+        if replicate.steps:
+            self._judge(trial, replicate.steps[-1])
+
+    def cause(self, point: int) -> str | None:
+        """Why a point was stopped; None while it goes on."""
+        return self._stopped.get(point)
+
+    def _close(self, trial: Trial, state: TrialState) -> _Replicate:
         replicate = self._replicate(trial)
         replicate.is_over = True
         replicate.diverged = state == TrialState.DIVERGED
         if replicate.diverged:
             # Such a point is never the best, whatever its other seeds do.
             self._stopped.setdefault(trial.point, f"stopped early: seed {trial.seed} diverged")
-        elif replicate.steps:
-            self._judge(trial, replicate.steps[-1])
-
-    def cause(self, point: int) -> str | None:
-        """Why a point was stopped; None while it goes on."""
-        return self._stopped.get(point)
+        return replicate
 
     def _judge(self, trial: Trial, step: int) -> None:
         if self._rule is not None and trial.point not in self._stopped:

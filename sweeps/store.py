@@ -1,14 +1,15 @@
 """``Store``: the record of every sweep, in SQLite or PostgreSQL.
 
 Each group of verbs has its file: what people do with sweeps (``store_sweeps``), who drives them
-(``store_claims``), what a driver writes (``store_trials``, ``store_records``), what pages read
-(``store_reads``, ``store_curves``), what the mirror sends (``store_mirror``).
+(``store_claims``), what a driver writes (``store_trials``, ``store_attempts``, ``store_records``),
+what pages read (``store_reads``, ``store_curves``), what the mirror sends (``store_mirror``).
 
 Rules that no type can hold: a Store may be shared by threads and opened by several processes, but
 not carried through a fork. Every verb is one transaction: it happens in whole or not at all. Verbs
 raise StoreUnavailable when the database cannot be reached, and may then be repeated.
 """
 
+from sweeps.store_attempts import AttemptVerbs
 from sweeps.store_claims import ClaimVerbs
 from sweeps.store_curves import CurveVerbs
 from sweeps.store_mirror import MirrorVerbs
@@ -19,7 +20,16 @@ from sweeps.store_sweeps import SweepVerbs
 from sweeps.store_trials import TrialVerbs
 
 
-class Store(SweepVerbs, ClaimVerbs, TrialVerbs, RecordVerbs, ReadVerbs, CurveVerbs, MirrorVerbs):
+class Store(
+    SweepVerbs,
+    ClaimVerbs,
+    TrialVerbs,
+    AttemptVerbs,
+    RecordVerbs,
+    ReadVerbs,
+    CurveVerbs,
+    MirrorVerbs,
+):
     """The record of every sweep. ``Store(url)``, then ``migrate()`` once per new version."""
 
     def migrate(self) -> None:

@@ -32,10 +32,11 @@ class ClaimVerbs(Database):
         """
         with self._writing() as write:
             self._carry_out_wishes(write)
-            row = self._take(write, owner, lease_seconds, kinds)
-            if row is None:
+            free = self._first_free(write, kinds)
+            if free is None:
                 return None
-            close_attempts(write, row.id, TrialState.FAILED, LOST)
+            row = self._take(write, free.id, owner, lease_seconds)
+            close_attempts(write, row.id, TrialState.FAILED, LOST, lease_until=free.lease_until)
             move_trials(write, row, trials.c.state == TrialState.RUNNING.value, TrialState.WAITING)
             write.event(row.id, "sweep", {"state": row.state, "reason": "", "owner": owner})
             return Claim(row.id, row.token, owner)
@@ -100,36 +101,37 @@ class ClaimVerbs(Database):
         with self._reading() as conn:
             return [Runner(row.owner, time_of(row.at), row.info) for row in conn.execute(query)]
 
-    def _take(
-        self, write: Write, owner: str, lease_seconds: float, kinds: Sequence[Kind]
-    ) -> sa.Row[Any] | None:
-        now = self._clock()
-        free = sa.or_(
-            sweeps.c.state == SweepState.QUEUED.value,
-            sa.and_(sweeps.c.state == SweepState.RUNNING.value, sweeps.c.lease_until < now),
+    def _first_free(self, write: Write, kinds: Sequence[Kind]) -> sa.Row[Any, Any] | None:
+        """Lock a sweep that wants a driver; other runners pass it by."""
+        lapsed = sa.and_(
+            sweeps.c.state == SweepState.RUNNING.value, sweeps.c.lease_until < self._clock()
         )
         first = (
-            sa.select(sweeps.c.id)
-            .where(free, sweeps.c.kind.in_(kinds))
+            sa.select(sweeps.c.id, sweeps.c.lease_until)
+            .where(sa.or_(sweeps.c.state == SweepState.QUEUED.value, lapsed))
+            .where(sweeps.c.kind.in_(kinds))
             .order_by(sweeps.c.queued_at, sweeps.c.id)
             .limit(1)
             .with_for_update(skip_locked=True)
         )
+        return write.conn.execute(first).one_or_none()
+
+    def _take(self, write: Write, sweep_id: str, owner: str, lease_seconds: float) -> sa.Row[Any]:
         return write.conn.execute(
             sa.update(sweeps)
-            .where(sweeps.c.id == first.scalar_subquery())
+            .where(sweeps.c.id == sweep_id)
             .values(
                 state=SweepState.RUNNING.value,
                 reason="",
                 owner=owner,
                 token=sweeps.c.token + 1,
-                lease_until=now + int(lease_seconds * 1e6),
+                lease_until=self._clock() + int(lease_seconds * 1e6),
                 started_at=sa.func.coalesce(sweeps.c.started_at, write.now),
                 finished_at=None,
                 revision=sweeps.c.revision + 1,
             )
             .returning(sweeps)
-        ).one_or_none()
+        ).one()
 
     def _carry_out_wishes(self, write: Write) -> None:
         """A sweep whose driver died after being asked to stop must not be driven again."""

@@ -55,7 +55,7 @@ def move_trials(
     ``values`` are further columns, set on the same rows. Announces each trial that moved.
     """
     mine = sa.and_(trials.c.sweep_id == sweep.id, which)
-    columns = (trials.c.number, trials.c.point, trials.c.state)
+    columns = (trials.c.number, trials.c.point, trials.c.state, trials.c.objective)
     before = write.conn.execute(sa.select(*columns).where(mine).order_by(trials.c.number)).all()
     if not before:
         return []
@@ -69,6 +69,8 @@ def move_trials(
     refresh_points(write, sweep, {row.point for row in before}, means_change=means_change)
     for row in moved:
         data = {"trial": row.number, "point": row.point, "state": to.value}
+        if to.is_finished():
+            data["objective"] = row.objective
         write.event(sweep.id, "trial", data | _public(values))
     return [row.number for row in moved]
 
@@ -181,16 +183,28 @@ def _best(write: Write, sweep: sa.Row[Any], *, settled: bool) -> dict[str, Any] 
 
 
 def close_attempts(
-    write: Write, sweep_id: str, state: TrialState, cause: str, *, trial: int | None = None
+    write: Write,
+    sweep_id: str,
+    state: TrialState,
+    cause: str,
+    *,
+    trial: int | None = None,
+    lease_until: int | None = None,
 ) -> None:
-    """End every attempt of the sweep (or of one trial) that still counts as running."""
+    """End every attempt of the sweep (or of one trial) that still counts as running.
+
+    ``lease_until``: when the lease of their driver ran out. A machine that was off for a night
+    trained nothing in it, so they end there.
+    """
+    end = write.now if lease_until is None else min(write.now, lease_until)
+    finished_at = sa.case((attempts.c.started_at > end, attempts.c.started_at), else_=end)
     running = (attempts.c.sweep_id == sweep_id) & (attempts.c.state == TrialState.RUNNING.value)
     if trial is not None:
         running &= attempts.c.trial == trial
     write.conn.execute(
         sa.update(attempts)
         .where(running)
-        .values(state=state.value, finished_at=write.now, exit_cause=cause, unmirrored=True)
+        .values(state=state.value, finished_at=finished_at, exit_cause=cause, unmirrored=True)
     )
 
 

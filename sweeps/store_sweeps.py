@@ -70,6 +70,12 @@ class SweepVerbs(Database):
                 write.event(sweep_id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
             return _sweep(write.conn, sweep_id), created
 
+    def has_key(self, idempotency_key: str) -> bool:
+        """Whether some sweep was created under this key."""
+        key = sweeps.c.idempotency_key == plain_text(idempotency_key)
+        with self._reading() as conn:
+            return conn.execute(sa.select(sweeps.c.id).where(key)).first() is not None
+
     def get_sweep(self, sweep_id: str) -> Sweep:
         """Return one sweep or match. Raises SweepNotFound."""
         check_id(sweep_id)
@@ -175,6 +181,8 @@ class SweepVerbs(Database):
     def extend(self, sweep_id: str, spec: dict[str, Any], *, num_trials: int | None) -> Sweep:
         """Give the sweep a larger spec and, if it has ended, queue it again.
 
+        Trials that the old budget cut off wait again. A driver at work goes on by the old spec; the
+        sweep is queued again when it is done.
         The caller has checked that the new spec differs only in its size.
         """
         with self._writing() as write:
@@ -183,6 +191,8 @@ class SweepVerbs(Database):
                 raise SweepStateConflict(f"cannot extend sweep {sweep_id}: it is cancelled")
             _relabel(write, sweep_id, spec=json_safe(spec), num_trials=num_trials)
             if SweepState(row.state).is_finished():
+                cut_off = trials.c.state == TrialState.CANCELLED.value
+                move_trials(write, row, cut_off, TrialState.WAITING, exit_cause="")
                 _queue(write, row, "extended")
             return _sweep(write.conn, sweep_id)
 
@@ -230,13 +240,21 @@ def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:
     """Pause or cancel a sweep that no driver works on, and fence off any driver it had."""
     to = _WISHED[wish]
     if to == SweepState.CANCELLED:
-        close_attempts(write, row.id, TrialState.CANCELLED, "the sweep was cancelled")
+        close_attempts(
+            write,
+            row.id,
+            TrialState.CANCELLED,
+            "the sweep was cancelled",
+            lease_until=row.lease_until,
+        )
         still_open = trials.c.state.in_(_OPEN_TRIALS)
         move_trials(
             write, row, still_open, TrialState.CANCELLED, exit_cause="the sweep was cancelled"
         )
     else:
-        close_attempts(write, row.id, TrialState.CANCELLED, "the sweep was paused")
+        close_attempts(
+            write, row.id, TrialState.CANCELLED, "the sweep was paused", lease_until=row.lease_until
+        )
         move_trials(write, row, trials.c.state == TrialState.RUNNING.value, TrialState.WAITING)
     reason = "cancelled by request" if to == SweepState.CANCELLED else "paused by request"
     move_sweep(

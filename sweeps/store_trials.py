@@ -19,7 +19,7 @@ from sweeps.store_rows import attempt_of, trial_of
 from sweeps.store_states import close_attempts, count_trials, move_trials, refresh_points
 from sweeps.tables import attempts, points, sweeps, trials
 
-_SUPERSEDED = "lost: another attempt was started"
+SUPERSEDED = "lost: another attempt was started"
 
 
 class TrialVerbs(Database):
@@ -61,7 +61,7 @@ class TrialVerbs(Database):
             last = _last_attempt(write, row.id, number)
             if last is not None and (last.state, last.token) == ("running", claim.token):
                 return attempt_of(last)
-            close_attempts(write, row.id, TrialState.FAILED, _SUPERSEDED, trial=number)
+            close_attempts(write, row.id, TrialState.FAILED, SUPERSEDED, trial=number)
             attempt = write.conn.execute(
                 sa.insert(attempts)
                 .values(

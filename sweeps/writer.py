@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sweeps.errors import LeaseLost, StoreUnavailable
-from sweeps.records import Claim, Trial, TrialReports, TrialState
+from sweeps.records import AttemptEnd, Claim, Trial, TrialReports, TrialState
 from sweeps.store import Store
 from worker.measurement import Report
 
@@ -169,35 +169,21 @@ class StoreWriter:
 
     def _write(self, batch: list[_News]) -> None:
         with self._store.together():
-            ids = {news.attempt: self._id(news.attempt) for news in batch}
+            new = [n.attempt.number for n in batch if n.attempt.attempt_id is None]
+            made = self._store.start_attempts(self._claim, new)
+            ids = {a: a.attempt_id or made[a.number] for a in (n.attempt for n in batch)}
             reports = [TrialReports(n.attempt.number, ids[n.attempt], n.reports) for n in batch]
             self._store.record_batch(self._claim, [item for item in reports if item.reports])
-            ended = [(news.attempt, news.ending) for news in batch if news.ending is not None]
-            for attempt, ending in ended:
-                self._finish(attempt.number, ids[attempt], ending)
+            ends = [_end(n.attempt.number, ids[n.attempt], n.ending) for n in batch if n.ending]
+            self._store.finish_attempts(self._claim, ends)
         for attempt, attempt_id in ids.items():
             attempt.attempt_id = attempt_id
-        trials = [self._store.trial(self._claim.sweep_id, a.number) for a, _ in ended]
+        trials = [self._store.trial(self._claim.sweep_id, end.number) for end in ends]
         with self._changed:
             self._held_reports -= sum(len(news.reports) for news in batch)
-            self._unwritten_endings -= len(ended)
+            self._unwritten_endings -= len(ends)
             self._ended += trials
             self._changed.notify_all()
-
-    def _id(self, attempt: AttemptLog) -> int:
-        if attempt.attempt_id is not None:
-            return attempt.attempt_id
-        return self._store.start_attempt(self._claim, attempt.number).id
-
-    def _finish(self, number: int, attempt_id: int, ending: Ending) -> None:
-        self._store.finish_attempt(
-            self._claim,
-            number,
-            attempt_id,
-            ending.state,
-            ending.exit_cause,
-            trial_state=ending.trial_state,
-        )
 
     def _die(self, error: Exception) -> None:
         if not isinstance(error, LeaseLost):
@@ -206,3 +192,7 @@ class StoreWriter:
             self._is_dead = True
             self._changed.notify_all()
         self._on_failure(error)
+
+
+def _end(number: int, attempt_id: int, ending: Ending) -> AttemptEnd:
+    return AttemptEnd(number, attempt_id, ending.state, ending.trial_state, ending.exit_cause)

@@ -1,9 +1,11 @@
 """Reads the official CIFAR archives, packed or unpacked, without running anything in them."""
 
 import io
+import lzma
 import pickle
 import re
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,7 @@ def read_python_archive(path: Path) -> Found | None:
     parts = {name: _unpickle(name, files[name]()) for name in (*train, *test)}
     classes: tuple[str, ...] = ()
     if meta in files:
-        found = _entry(meta, _unpickle(meta, files[meta]()), names)
-        classes = tuple(n.decode() if isinstance(n, bytes) else str(n) for n in found)
+        classes = _class_names(meta, _entry(meta, _unpickle(meta, files[meta]()), names))
     return _join(parts, train, test, label), classes
 
 
@@ -58,7 +59,7 @@ def read_binary_archive(path: Path) -> Found | None:
         joined = np.concatenate(rows)
         return _as_images(joined[:, label_bytes:]), joined[:, label_bytes - 1].copy()
 
-    classes = tuple(files[names]().decode().split()) if names in files else ()
+    classes = tuple(files[names]().decode(errors="replace").split()) if names in files else ()
     return Arrays(*read(train), *read(test)), classes
 
 
@@ -67,16 +68,19 @@ def _files(path: Path) -> Files:
     if path.is_dir():
         inside = [p for p in (*path.glob("*"), *path.glob("*/*")) if p.is_file()]
         return {p.name: p.read_bytes for p in inside}
-    if not path.is_file() or not tarfile.is_tarfile(path):
-        return {}
     found: Files = {}
     try:
+        if not path.is_file() or not tarfile.is_tarfile(path):
+            return {}
         with tarfile.open(path) as archive:
             for member in archive:
                 if member.isfile() and (stream := archive.extractfile(member)) is not None:
                     data = stream.read()
                     found[Path(member.name).name] = lambda data=data: data  # type: ignore[misc]
-    except (tarfile.TarError, EOFError, OSError) as error:
+            # The checksum of a compressed file is at its end, behind what tar reads.
+            while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+                pass
+    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         raise DatasetRefused(f"{path} is a damaged archive: {error}") from error
     return found
 
@@ -103,8 +107,7 @@ def _join(parts: dict[str, Any], train: list[str], test: list[str], label: str) 
         return np.concatenate([_pixels(name, _entry(name, parts[name], "data")) for name in names])
 
     def labels(names: list[str]) -> np.ndarray:
-        found = [np.asarray(_entry(name, parts[name], label)) for name in names]
-        return np.concatenate(found)
+        return np.concatenate([_labels(name, _entry(name, parts[name], label)) for name in names])
 
     return Arrays(images(train), labels(train), images(test), labels(test))
 
@@ -116,6 +119,22 @@ def _pixels(name: str, data: Any) -> np.ndarray:
             f"{getattr(data, 'shape', type(data).__name__)}"
         )
     return _as_images(data)
+
+
+def _labels(name: str, labels: Any) -> np.ndarray:
+    try:
+        found = np.asarray(labels)
+    except ValueError:  # lists of different lengths
+        found = np.empty((0, 0))
+    if found.ndim != 1:
+        raise DatasetRefused(f"{name} must hold a flat list of labels, got another shape")
+    return found
+
+
+def _class_names(name: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(one, bytes | str) for one in names):
+        raise DatasetRefused(f"{name} must hold a list of class names, got {type(names).__name__}")
+    return tuple(n.decode(errors="replace") if isinstance(n, bytes) else n for n in names)
 
 
 def _entry(name: str, batch: Any, key: str) -> Any:

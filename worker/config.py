@@ -131,9 +131,11 @@ class TrainConfig(BaseModel):
     # What is trained
     dataset: str = Field("cifar10", description="Name of a prepared data set.")
     network: str = Field("wrn", description="Name of a registered network.")
-    depth: Count = Field(22, description="Layers of the WRN, 6n + 4.")
-    widen_factor: Positive = Field(
-        7.5, description="Width multiplier k; the groups have 16k, 32k, 64k channels."
+    depth: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
+        22, description="Layers of the WRN, 6n + 4, at most 1,000."
+    )
+    widen_factor: Annotated[float, Field(strict=True, gt=0, le=64)] = Field(
+        7.5, description="Width multiplier k, at most 64; the groups have 16k, 32k, 64k channels."
     )
     recipe: Recipe = Field("paper-tf", description="Where unset fields take their values from.")
     activation: Literal["leaky_relu", "relu"] | None = Field(

@@ -246,7 +246,7 @@ def _read_header(path: Path) -> tuple[DatasetInfo, int]:
             for name, value in fields.items()
         }
         info = DatasetInfo(**values)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise DatasetRefused(f"{path} has a damaged header; prepare it again") from error
     start = 16 + length
     return info, start + -start % _ALIGNMENT

@@ -1,11 +1,17 @@
 """Reads a folder of images by class."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from worker.datasets import Arrays
 from worker.errors import DatasetRefused
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
@@ -54,29 +60,38 @@ def _files_by_class(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, 
     return found
 
 
-def _common_mode(files: list[Path]) -> str:
+@contextmanager
+def _opened(file: Path) -> "Iterator[Image]":
+    """The image of a file; what Pillow raises while it is read becomes DatasetRefused."""
     from PIL import Image
 
+    try:
+        with Image.open(file) as image:
+            yield image
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        if isinstance(error, DatasetRefused):
+            raise
+        raise DatasetRefused(f"{file} cannot be read as an image: {error}") from error
+
+
+def _common_mode(files: list[Path]) -> str:
     modes = set()
     for file in files:
-        try:
-            with Image.open(file) as image:
-                modes.add(image.mode)
-        except OSError as error:
-            raise DatasetRefused(f"{file} cannot be read as an image: {error}") from error
+        with _opened(file) as image:
+            # Pillow would cut such values off at 255.
+            if image.mode.startswith(("I", "F")):
+                raise DatasetRefused(
+                    f"{file} must have 8 bits per channel, got the mode {image.mode!r}"
+                )
+            modes.add(image.mode)
     return "L" if modes <= {"L", "1"} else "RGB"
 
 
 def _read(files: list[tuple[Path, int]], mode: str) -> tuple[np.ndarray, np.ndarray]:
-    from PIL import Image
-
     images = []
     for file, _ in files:
-        try:
-            with Image.open(file) as image:
-                images.append(np.asarray(image.convert(mode)))
-        except OSError as error:
-            raise DatasetRefused(f"{file} cannot be read as an image: {error}") from error
+        with _opened(file) as image:
+            images.append(np.asarray(image.convert(mode)))
         if images[-1].shape != images[0].shape:
             raise DatasetRefused(
                 f"every image must have the size of the first, {images[0].shape[1]} x "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from worker.config import FieldError, TrainConfig
 from worker.datasets import DatasetInfo
+from worker.split import held_out_counts
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Length:
 def check_fits(config: TrainConfig, info: DatasetInfo) -> Length:
     """Length of a config's run on a prepared set. Raises FieldError where the two do not fit."""
     config = config.resolved()
-    num_train = info.num_train - round(info.num_train * config.validation_fraction)
+    num_train = info.num_train - sum(held_out_counts(info.train_counts, config.validation_fraction))
     if min(info.shape[:2]) < 4:
         raise FieldError(
             "dataset",

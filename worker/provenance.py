@@ -43,10 +43,9 @@ def peak_memory_bytes(device: torch.device) -> int:
 @cache
 def git_commit() -> str | None:
     """The commit this code was checked out at, or None for an installed package."""
-    for folder in Path(__file__).resolve().parents:
-        if (folder / ".git" / "HEAD").is_file():
-            return _resolve_head(folder / ".git")
-    return None
+    # No further up: an environment often lies inside a checkout of something else.
+    git = Path(__file__).resolve().parents[1] / ".git"
+    return _resolve_head(git) if (git / "HEAD").is_file() else None
 
 
 def _resolve_head(git: Path) -> str | None:

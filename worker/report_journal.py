@@ -4,6 +4,7 @@ Who listens to a run may die with reports in hand that nothing has recorded, and
 on from a checkpoint behind them: without this file its curves would have a gap. Imports no torch.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from worker.measurement import Report
 
+_LOG = logging.getLogger(__name__)
 _NAME = "reports.jsonl"
 
 
@@ -24,13 +26,25 @@ class ReportJournal:
         self._is_checked = False
 
     def append(self, report: Report) -> None:
-        """Write a report down, before it is handed on."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab+") as file:
-            if not self._is_checked:
-                _end_torn_line(file)
-                self._is_checked = True
-            file.write(report.model_dump_json().encode() + b"\n")
+        """Write a report down, before it is handed on.
+
+        A disk that is full or gone is a warning, as it is for a checkpoint: training goes on.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab+") as file:
+                if not self._is_checked:
+                    _end_torn_line(file)
+                file.write(report.model_dump_json().encode() + b"\n")
+            self._is_checked = True
+        except OSError as error:
+            self._is_checked = False
+            _LOG.warning(
+                "the report of step %d was not written to %s (%s); training goes on without it",
+                report.step,
+                self._path,
+                error.strerror or error,
+            )
 
     def replay(self) -> Iterator[Report]:
         """Yield every report of the attempts before, each step once, in order."""
@@ -44,7 +58,7 @@ class ReportJournal:
     def _read(self) -> Iterator[Report]:
         if not self._path.exists():
             return
-        with self._path.open(encoding="utf-8") as file:
+        with self._path.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
                     yield Report.model_validate_json(line)

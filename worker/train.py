@@ -65,6 +65,7 @@ def _loop(
     began = perf_counter()
     while True:
         if run.is_report_due():
+            run.tally.drain()  # waits for the device: what is queued there belongs to the time
             run.tally.seconds += perf_counter() - began
             try:
                 report = run.report()
@@ -77,6 +78,7 @@ def _loop(
             began = perf_counter()
         stopping = stop()
         if stopping or (folder is not None and monotonic() - saved_at >= checkpoint_seconds):
+            run.tally.drain()
             run.tally.seconds += perf_counter() - began
             run.save(folder)
             if stopping:

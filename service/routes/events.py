@@ -51,7 +51,8 @@ async def sweep_events(
 
     Ends with an event named ``end`` once the sweep is finished and every event was sent.
     """
-    async for event in follow(store, sweep.id, last_event_id or query.after):
+    after = query.after if last_event_id is None else last_event_id
+    async for event in follow(store, sweep.id, after):
         yield event
 
 
@@ -65,7 +66,8 @@ async def match_events(
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events of a match, as those of a sweep."""
-    async for event in follow(store, match.id, last_event_id or query.after):
+    after = query.after if last_event_id is None else last_event_id
+    async for event in follow(store, match.id, after):
         yield event
 
 

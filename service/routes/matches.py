@@ -8,7 +8,7 @@ from service.documents import DocumentRoute, json_or_yaml
 from service.errors import answers
 from service.inputs import IdempotencyKey, MatchQuery, SettingsDep, StoreDep, SweepId
 from service.outputs import PageOut, SweepOut
-from service.submission import get_match, page_out, refuse_what_cannot_run, stored_spec, sweep_out
+from service.submission import get_match, page_out, queue, sweep_out
 from sweeps.match_spec import MatchSpec
 
 router = APIRouter(prefix="/matches", tags=["matches"], route_class=DocumentRoute)
@@ -25,16 +25,7 @@ def create_match(
     idempotency_key: IdempotencyKey = None,
 ) -> SweepOut:
     """Queue a measured match: a few short runs, then a verdict on fresh ones."""
-    refuse_what_cannot_run(spec, store, settings)
-    match, _ = store.create_sweep(
-        "match",
-        stored_spec(spec),
-        name=spec.name,
-        tags=spec.tags,
-        notes=spec.notes,
-        num_trials=None,
-        idempotency_key=idempotency_key,
-    )
+    match = queue("match", spec, idempotency_key, store, settings)
     response.headers["Location"] = f"/api/v1/matches/{match.id}"
     return sweep_out(match)
 

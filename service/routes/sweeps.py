@@ -21,8 +21,8 @@ from service.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
 from service.submission import (
     describe_sweep,
     page_out,
+    queue,
     refuse_what_cannot_run,
-    stored_spec,
     sweep_out,
 )
 from sweeps.analysis import analyse
@@ -47,16 +47,7 @@ def create_sweep(
     idempotency_key: IdempotencyKey = None,
 ) -> SweepOut:
     """Queue a sweep. A runner picks it up; watch it at the returned Location."""
-    refuse_what_cannot_run(spec, store, settings)
-    sweep, _ = store.create_sweep(
-        "sweep",
-        stored_spec(spec),
-        name=spec.name,
-        tags=spec.tags,
-        notes=spec.notes,
-        num_trials=spec.num_trials(),
-        idempotency_key=idempotency_key,
-    )
+    sweep = queue("sweep", spec, idempotency_key, store, settings)
     response.headers["Location"] = f"/api/v1/sweeps/{sweep.id}"
     return sweep_out(sweep)
 

@@ -171,6 +171,21 @@ class TestSweepPage:
 
         assert "javascript:" not in empty_client.get(f"/sweeps/{sweep_id}").text
 
+    def test_a_tag_leads_to_the_list_that_its_sweep_or_match_is_in(
+        self, empty_store: Store, empty_client: TestClient
+    ) -> None:
+        made = {
+            "/": seeding.create(empty_store, "a"),
+            "/matches": empty_store.create_sweep("match", {}, name="b")[0].id,
+        }
+        for address, sweep_id in made.items():
+            empty_store.set_tags(sweep_id, ["paper"])
+            here = f"/{'matches' if address == '/matches' else 'sweeps'}/{sweep_id}"
+            link = f"{address}?tag=paper"
+
+            assert f'href="{link}"' in empty_client.get(here).text
+            assert sweep_id in empty_client.get(link).text
+
     def test_what_people_write_is_text_and_never_markup(
         self, empty_store: Store, empty_client: TestClient
     ) -> None:

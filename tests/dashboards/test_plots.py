@@ -47,6 +47,13 @@ class TestLearningCurves:
         assert band["x"] == [10, 20, 20, 10]
         assert band["y"] == pytest.approx([60.0, 5.0, 0.2, 40.0])
 
+    def test_the_band_lies_around_a_negative_curve_too(self) -> None:
+        ratio = Curve("0", [10], [-0.5], [0.1], [3])
+
+        [band] = bands(learning_curves("projection_ratio/conv5", [ratio]).figure)
+
+        assert band["y"] == pytest.approx([-0.4, -0.6])
+
     def test_a_single_seed_has_no_band(self) -> None:
         single = Curve("0", [10], [0.5], [None], [1])
         plot = learning_curves("train_loss", [single])

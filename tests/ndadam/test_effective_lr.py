@@ -274,16 +274,22 @@ def test_projection_and_balance_are_for_plain_sgd_with_decay_only(optimizer):
     assert dynamics.drain().layers["conv1"].projection_ratio == []
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+SCHEDULES = {
+    "constant": lambda t: 1.0,
+    "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t / 50)),
+    "warm-up from zero": lambda t: min(1.0, t / 5),
+    "zero in between": lambda t: float(t != 20),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_balance_law_holds_on_any_run(schedule):
     """Out of equilibrium, with a schedule, invariant or not: 1 % allowed, rounding errors seen."""
     model = small_net()
     optimizer = sgd(model)
     dynamics = EffectiveLR(model, optimizer)
     data = batches(40)
-    rates = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda t: 0.5 * (1 + math.cos(math.pi * t / 50)) if schedule == "cosine" else 1.0
-    )
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, SCHEDULES[schedule])
     for batch in data:
         train(model, optimizer, [batch])
         rates.step()

@@ -190,6 +190,22 @@ def test_the_interval_covers_the_truth(seeds, n):
     assert covered > 0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)
 
 
+def test_noise_of_single_steps_does_not_bias_least_squares():
+    """Two curves that are equal but for their noise: 20 % a step, as small networks have."""
+    rng = random.Random(16)
+    curve = [math.cos(1.5 * i / 1500) for i in range(1500)]
+    found = []
+    for _ in range(60):
+        source, target = (
+            [e * math.exp(x) for e, x in zip(curve, noise(rng, 1500, rho=0.8, sd=0.2), strict=True)]
+            for _ in range(2)
+        )
+        found.append(measure("least_squares", [Pair(source, target)], 30))
+
+    assert fmean(ratio.value for ratio in found) == pytest.approx(0, abs=0.012)
+    assert sum(ratio.low <= 0 <= ratio.high for ratio in found) >= 51
+
+
 def test_seeds_that_differ_by_more_than_their_steps_widen_the_interval():
     ratio = measure("stationary", runs(random.Random(7), seed_sd=0.05), 30)
 

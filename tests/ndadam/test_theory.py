@@ -267,6 +267,37 @@ def test_a_schedule_for_a_target_whose_norm_lags_gives_the_source_back(target):
             assert e == pytest.approx(exact[step], rel=2e-2)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3),
+        OptimizerSetting("sgdw", lr=0.1, momentum=0.9, weight_decay=1e-2),
+        OptimizerSetting("adamw", lr=1e-3, weight_decay=1.0),
+    ],
+)
+def test_the_schedule_that_matches_a_setting_to_itself_is_its_own_warm_up_included(setting, first):
+    def factor(step):
+        return min(1.0, (step + first) / 100) * cosine(4_000)(step)
+
+    answer = predict(setting, setting, num_steps=4_000, factor=factor).criteria["schedule"]
+
+    for step, own in answer.points:
+        # First-order laws of AdamW and SGDW agree with the exact ones to a few thousandths.
+        assert own * answer.rate / setting.lr == pytest.approx(factor(step), abs=3e-3)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.01])
+def test_ndadam_follows_a_warm_up_from_its_first_step(start):
+    def factor(step):
+        return max(start, min(1.0, step / 100))
+
+    answer = predict(SGD, NDADAM, num_steps=4_000, factor=factor).criteria["schedule"]
+
+    # The norm shrinks a little while the rate is low.
+    assert answer.points[0][1] == pytest.approx(start, rel=0.05)
+
+
 # --- Any optimizer to any other ------------------------------------------------------------------
 
 SETTINGS = [

@@ -85,6 +85,15 @@ def test_a_browser_signs_in_once_and_is_sent_where_it_wanted_to_go(guarded):
     assert guarded.get("/matches").status_code == 200  # the client keeps cookies
 
 
+@pytest.mark.parametrize("other", ['theme={"dark": 1}', "a[b]=1", "words=one two", "odd{=1"])
+def test_the_cookies_of_other_programs_on_the_host_do_not_matter(guarded, other):
+    """Cookies know no ports: whatever else runs there shares them."""
+    mine = f"{COOKIE}={session_cookie(TOKEN)}"
+
+    for cookies in (f"{other}; {mine}", f"{mine}; {other}"):
+        assert guarded.get("/api/v1/sweeps", headers={"Cookie": cookies}).status_code == 200
+
+
 def test_the_cookie_of_another_token_does_not_open(guarded, assert_error):
     guarded.cookies.set(COOKIE, session_cookie("an older token"))
 

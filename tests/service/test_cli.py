@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from service.cli import app
 from service.home import Endpoints, write_endpoints
 from service.routes import events as route
+from sweeps.records import SweepState
 
 
 @pytest.fixture
@@ -189,6 +190,45 @@ def test_a_setting_that_is_wrong_is_one_line(monkeypatch):
     monkeypatch.setenv("NDSWEEP_PORT", "eight thousand")
 
     assert "NDSWEEP_PORT" in one_line(CliRunner().invoke(app, ["list"]))
+
+
+def test_a_store_that_no_part_could_open_is_one_line(monkeypatch):
+    monkeypatch.setenv("NDSWEEP_STORE_URL", "postgres://somebody@db/store")
+
+    for options in ([], ["--only", "runner"]):
+        line = one_line(CliRunner().invoke(app, ["serve", *options]))
+
+        assert "NDSWEEP_STORE_URL" in line
+        assert "postgresql+psycopg://" in line
+
+
+def test_a_token_that_no_request_can_carry_is_one_line_and_not_shown(monkeypatch):
+    monkeypatch.setenv("NDSWEEP_TOKEN", "geh\u00e9im")
+
+    line = one_line(CliRunner().invoke(app, ["list"]))
+
+    assert "NDSWEEP_TOKEN must be one line of printable ASCII" in line
+    assert "geh" not in line
+
+
+def test_an_export_into_a_folder_is_refused_before_it_is_asked_for(ndsweep, trained, tmp_path):
+    for folder in (tmp_path, "."):
+        result = ndsweep("export", trained.id, "--out", folder)
+
+        assert result.exit_code == 2
+        assert "directory" in result.stderr
+
+
+def test_names_and_reasons_are_shown_as_they_are(ndsweep, store, spec):
+    """Square brackets are markup to the library that prints."""
+    name = "a [b] [/c]"
+    sweep, _ = store.create_sweep("sweep", spec | {"name": name}, name=name)
+    store.release(store.claim("driver"), SweepState.FAILED, "no [/x] left")
+
+    listed, watched = ndsweep("list"), ndsweep("watch", sweep.id)
+
+    assert name in listed.stdout
+    assert f"{name} failed: no [/x] left" in watched.stdout
 
 
 def test_a_fault_of_our_own_still_shows_its_traceback(monkeypatch):

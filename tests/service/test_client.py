@@ -101,6 +101,30 @@ def test_watch_comes_back_after_a_broken_connection_and_misses_nothing(app, stor
     assert seen == ["queued", "paused", "cancelled"]
 
 
+def test_a_long_silence_does_not_count_against_the_patience(store, app, spec, monkeypatch):
+    """The service is well and the sweep says nothing; only then does the connection break."""
+    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.1)
+    sweep, _ = store.create_sweep("sweep", spec, name="a")
+    first = listen("127.0.0.1", 0, 0)
+    port = first.getsockname()[1]
+    thread, server = _serve(app, first)
+    second = []
+
+    def replace():
+        server.should_exit = server.force_exit = True
+        thread.join()
+        store.request(sweep.id, "cancel")
+        second.extend(_serve(app, listen("127.0.0.1", port, 0)))
+
+    threading.Timer(2.0, replace).start()
+    with Client(f"http://127.0.0.1:{port}") as client:
+        seen = [event.data["state"] for event in client.watch(sweep.id, patience=1.5)]
+    second[1].should_exit = True
+    second[0].join()
+
+    assert seen == ["queued", "cancelled"]
+
+
 def _serve(app, listening):
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)

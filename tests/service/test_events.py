@@ -48,6 +48,12 @@ def test_a_reader_goes_on_after_the_last_event_it_saw(client, trained, cut):
     assert by_header == by_query == everything[cut + 1 :]
 
 
+def test_the_header_wins_over_the_query_even_where_it_is_0(client, trained):
+    everything = read(client, trained.id)
+
+    assert read(client, trained.id, {"Last-Event-ID": "0"}, after=everything[3][0]) == everything
+
+
 def test_a_reader_who_saw_everything_is_told_that_it_has_ended(client, trained):
     last = read(client, trained.id)[-2][0]
 

@@ -72,3 +72,21 @@ def test_a_key_that_cannot_be_one_is_refused(client, spec, key, assert_error):
 
     assert_error(response, 422, "ValidationError")
     assert client.get("/api/v1/sweeps").json()["items"] == []
+
+
+@pytest.mark.parametrize("kind", ["sweeps", "matches"])
+def test_a_replay_answers_the_same_after_its_data_set_has_gone(
+    client, data, spec, match_spec, kind
+):
+    body = spec if kind == "sweeps" else match_spec
+    headers = {"Idempotency-Key": "k"}
+    first = client.post(f"/api/v1/{kind}", json=body, headers=headers)
+    for file in data.iterdir():
+        file.unlink()
+
+    again = client.post(f"/api/v1/{kind}", json=body, headers=headers)
+    other = client.post(f"/api/v1/{kind}", json=body, headers={"Idempotency-Key": "l"})
+
+    assert (first.status_code, again.status_code, other.status_code) == (201, 201, 422)
+    assert again.json() == first.json()
+    assert again.headers["location"] == first.headers["location"]

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from service import supervisor
 from service.client import Client
 from service.home import Endpoints, read_endpoints
 from service.processes import descendants
+from service.settings import Settings
 
 pytestmark = pytest.mark.stack
 
@@ -124,6 +126,24 @@ def test_ctrl_c_while_everything_is_still_starting_ends_it_too(serve, home):
 
     assert process.wait(15) == 0
     assert mentions(str(home)) == []
+
+
+def test_a_second_ctrl_c_does_not_cut_the_stopping_short(home, data, monkeypatch):
+    stopped = []
+
+    def stop(children):
+        signal.raise_signal(signal.SIGINT)
+        stopped.append(children)
+
+    monkeypatch.setattr(supervisor, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(supervisor, "stop", stop)
+
+    supervisor.serve(
+        Settings(home=home, data=data, port=0), lambda _: signal.raise_signal(signal.SIGINT)
+    )
+
+    assert len(stopped) == 1
+    assert read_endpoints(home) is None
 
 
 @pytest.mark.parametrize("command", [["serve", "--only", "api"]])

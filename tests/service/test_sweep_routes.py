@@ -299,3 +299,39 @@ class TestAnalysis:
 
         assert body["sweep_id"] == trained.id
         json.dumps(body, allow_nan=False)
+
+
+def test_lengths_that_conditions_keep_apart_are_counted_apart(client, spec):
+    base = {name: value for name, value in spec["base"].items() if name != "steps"}
+    space = {
+        "recipe": {"kind": "choice", "values": ["paper-tf", "paper-wrn"]},
+        "steps": {"kind": "int", "low": 10, "high": 20, "when": {"recipe": ["paper-tf"]}},
+        "epochs": {"kind": "int", "low": 1, "high": 2, "when": {"recipe": ["paper-wrn"]}},
+    }
+
+    found = client.post(f"{SWEEPS}/validate", json=spec | {"base": base, "space": space}).json()
+
+    assert (found["trials"], found["steps"]) == (8, 8 * 20)
+
+
+@pytest.mark.parametrize(
+    ("base", "space", "path"),
+    [
+        ({"validation_fraction": 0.001}, {}, "base.validation_fraction"),
+        ({"validation_fraction": 0.99}, {}, "base.validation_fraction"),
+        (
+            {},
+            {"widen_factor": {"kind": "choice", "values": [0.5, 1.0]}},
+            "space.widen_factor",
+        ),
+    ],
+)
+def test_what_no_trial_could_train_is_refused_and_nothing_is_created(
+    client, store, spec, assert_error, base, space, path
+):
+    body = spec | {"base": spec["base"] | base, "space": spec["space"] | space}
+
+    refused = assert_error(client.post(SWEEPS, json=body), 422, "ConfigDoesNotFit")
+
+    assert refused["fields"][0]["path"] == path
+    assert store.list_sweeps().items == []

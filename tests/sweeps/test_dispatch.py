@@ -322,6 +322,21 @@ def test_all_replicates_of_a_pruned_point_stop(drive: Drive) -> None:
     assert "stopped early at step 10" in trials[3].exit_cause
 
 
+def test_a_point_that_diverged_at_once_stays_stopped_for_the_next_driver(drive: Drive) -> None:
+    asha = {"kind": "asha", "min_steps": 10, "reduction_factor": 2}
+    first = drive(num_points=1, replicates=2, scheduler=asha)
+    run = first.start()
+    first.dispatcher.report(run, result(0, None, "diverged", diverged_at_step=0))
+    first.dispatcher.ended(run)
+    first.trial(0)
+    first.leave()
+
+    second = drive()
+
+    assert second.dispatcher.next() is None
+    assert [trial.state for trial in second.all_trials()] == ["diverged", "pruned"]
+
+
 def test_a_budget_of_trials_ends_the_sweep_before_its_points_do(drive: Drive) -> None:
     driving = drive(num_points=5, budget={"trials": 2})
     for _ in range(2):
@@ -329,6 +344,17 @@ def test_a_budget_of_trials_ends_the_sweep_before_its_points_do(drive: Drive) ->
 
     assert driving.dispatcher.next() is None
     assert driving.dispatcher.is_done
+    assert driving.dispatcher.finished == "budget spent: 2 trials"
+    assert len(driving.all_trials()) == 2
+
+
+def test_a_budget_of_trials_holds_while_none_has_found_a_worker(drive: Drive) -> None:
+    """Tune asks for as many trials as may run at once before the first has started."""
+    driving = drive(num_points=5, budget={"trials": 2})
+
+    runs = [driving.dispatcher.next() for _ in range(4)]
+
+    assert [run is not None for run in runs] == [True, True, False, False]
     assert driving.dispatcher.finished == "budget spent: 2 trials"
     assert len(driving.all_trials()) == 2
 

@@ -37,6 +37,7 @@ class Stack:
     def start_runner(self) -> None:
         command = [sys.executable, "-m", "sweeps.runner", "--store", self.store.url]
         command += ["--home", str(self.home), "--trainable", "tests.sweeps.trainables:quick"]
+        command += ["--lease", "3"]
         with (self.home / "runner.log").open("ab") as log:
             self.runner = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
 
@@ -164,6 +165,25 @@ def test_a_driver_killed_in_the_middle_loses_and_repeats_nothing(stack: Stack) -
     assert 1 <= sum(len(tries) - 1 for tries in attempts) <= 2
 
 
+def test_a_killed_runner_is_replaced_and_its_driver_gives_way(stack: Stack) -> None:
+    sweep_id = stack.submit(num_points=6, base={"steps": 10, "batch_size": 150})
+    stack.wait(sweep_id, lambda sweep: sweep.trials["complete"] >= 1, "in its middle")
+    old_driver = stack.driver(sweep_id)
+
+    assert stack.runner is not None
+    stack.runner.kill()
+    stack.runner.wait()
+    stack.start_runner()
+    sweep = stack.finish(sweep_id)
+
+    assert (sweep.state, sweep.reason) == (SweepState.COMPLETE, "all done")
+    assert len(stack.trials(sweep_id)) == sweep.trials["complete"] == 6
+    end = time.monotonic() + 10
+    while Path(f"/proc/{old_driver}").exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{old_driver}").exists()
+
+
 def test_a_pause_takes_seconds_and_resuming_goes_on_from_the_checkpoints(stack: Stack) -> None:
     sweep_id = stack.submit(num_points=2, base={"steps": 40, "batch_size": 100})
     stack.wait(sweep_id, lambda sweep: sweep.trials["running"] == 2, "running")
@@ -244,12 +264,18 @@ def test_a_sweep_cancelled_before_it_starts_never_runs(stack: Stack) -> None:
 
 
 def test_the_shape_of_the_cluster_is_in_the_store(stack: Stack) -> None:
-    shapes = [runner.info["cluster"] for runner in stack.store.runners()]
+    expected = {"nodes": [{"cpus": 2.0, "gpus": 0.0}]}
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        shapes = [runner.info["cluster"] for runner in stack.store.runners()]
+        if expected in shapes:
+            break
+        time.sleep(0.2)
 
-    assert {"nodes": [{"cpus": 2.0, "gpus": 0.0}]} in shapes
+    assert expected in shapes
 
 
-def test_asha_stops_points_early(stack: Stack) -> None:
+def test_asha_stops_points_early_and_nothing_is_left_of_their_checkpoints(stack: Stack) -> None:
     sweep_id = stack.submit(
         num_points=8,
         sampler="grid",
@@ -264,3 +290,6 @@ def test_asha_stops_points_early(stack: Stack) -> None:
     assert sweep.trials["pruned"] + sweep.trials["complete"] == 8
     assert sweep.best is not None
     assert sweep.best["params"] == {"alpha_v": 0.1}
+    folder = stack.home / "checkpoints" / sweep_id
+    assert [path.name for path in folder.iterdir()] == ["starts"]
+    assert not list((stack.home / "tune").glob(f"{sweep_id}*"))

@@ -39,6 +39,17 @@ def test_a_budget_of_trials_counts_each_once_however_often_it_starts() -> None:
     assert not limits.allows(numbered(2))
 
 
+def test_a_trial_on_its_way_to_a_worker_counts_until_it_comes_back() -> None:
+    limits = Limits(Budget(trials=1), gpus=0, started_at=NOW)
+
+    limits.taken(numbered(0))
+    while_away = limits.trials_left, limits.allows(numbered(1)), limits.allows(numbered(0))
+    limits.returned(numbered(0))
+
+    assert while_away == (0, False, True)
+    assert limits.trials_left == 1
+
+
 def test_trials_of_an_earlier_driver_count() -> None:
     limits = Limits(Budget(trials=2), gpus=0, started_at=NOW)
 

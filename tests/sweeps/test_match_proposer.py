@@ -303,6 +303,28 @@ def test_a_series_with_a_gap_is_not_judged():
     assert proposer.result()["verdict"]["state"] == "not matchable"
 
 
+def test_a_verdict_run_whose_records_break_off_is_not_judged():
+    spec, world = match_spec(), World()
+    run(spec, world)
+    piece = world.recorded[5]["effective_lr"][0]
+    cut = piece.model_copy(update={"values": piece.values[:-7]})
+    world.recorded[5]["effective_lr"] = [cut]
+
+    verdict = run(spec, world)[0].result()["verdict"]
+
+    assert verdict["state"] == "not matchable"
+    assert "trial 5: effective_lr has 2393 records" in verdict["sentence"]
+
+
+def test_a_schedule_that_starts_at_zero_can_be_matched():
+    points = [[0, 0.0], [100, 1.0], [2399, 0.1]]
+
+    result = run(match_spec(base={"lr_schedule": points}), World())[0].result()
+
+    assert result["verdict"]["state"] == "matched"
+    assert all(row["closed_form"] for row in result["criteria"])
+
+
 def test_a_failed_trial_ends_the_match_and_a_retry_goes_on():
     spec, world = match_spec(), World()
     run(spec, world, stop_after=3)

@@ -73,6 +73,24 @@ def history(client: MlflowClient, run: Run, metric: str) -> list[tuple[int, floa
     return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
 
 
+def test_nothing_runs_on_in_mlflow_of_a_sweep_that_was_deleted(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    store.start_attempt(claim, 0)
+    send_all(mirror)
+    place = store.get_sweep(claim.sweep_id).mirror
+    assert place is not None
+    store.release(claim, SweepState.CANCELLED, "cancelled")
+    store.delete_sweep(claim.sweep_id)
+
+    send_all(mirror)
+
+    runs = client.search_runs([place["experiment_id"]])
+    assert [run.info.status for run in runs] == ["KILLED", "KILLED"]
+
+
 def test_a_sweep_becomes_a_run_with_a_run_per_attempt(
     store: Store, mirror: Mirror, client: MlflowClient
 ) -> None:

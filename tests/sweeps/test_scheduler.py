@@ -108,6 +108,24 @@ def test_a_failed_replicate_does_not_keep_its_point_from_being_judged() -> None:
     assert scheduler.cause(1) is not None
 
 
+def test_a_point_is_not_judged_without_a_replicate_that_will_be_tried_again() -> None:
+    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=2))
+    feed(scheduler, [0.5], 10)
+    pair = [replicate(1, seed) for seed in range(2)]
+    for trial in pair:
+        scheduler.started(trial)
+    scheduler.reported(pair[0], 10, 0.9)
+
+    scheduler.ended(pair[1], TrialState.WAITING)
+    scheduler.reported(pair[0], 12, 0.9)
+    while_away = scheduler.cause(1)
+    scheduler.started(pair[1])
+    scheduler.reported(pair[1], 10, 0.05)
+
+    assert while_away is None
+    assert scheduler.cause(1) is None
+
+
 def test_optimizers_are_never_compared() -> None:
     scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=3))
     for point, (optimizer, loss) in enumerate([("sgd", 0.1), ("ndadam", 0.9), ("adam", 0.5)]):
@@ -151,6 +169,18 @@ def test_a_new_driver_judges_as_the_old_one_would_have() -> None:
 
     causes = [[scheduler.cause(point) for point in range(5)] for scheduler in (old, new)]
     assert causes[0] == causes[1]
+
+
+def test_replay_judges_nothing_by_what_came_to_it_first() -> None:
+    """Point 1's second replicate still runs, so nobody has judged point 1."""
+    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=2))
+    complete = [replicate(0), replicate(1, 0)]
+
+    for trial, loss in zip(complete, (0.4, 0.5), strict=True):
+        scheduler.replay(replace(trial, state=TrialState.COMPLETE), [(10, loss)])
+    scheduler.replay(replace(replicate(1, 1), state=TrialState.WAITING), [(9, 0.1)])
+
+    assert scheduler.cause(1) is None
 
 
 def test_steps_that_a_resumed_trial_reports_again_count_once() -> None:

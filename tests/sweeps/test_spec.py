@@ -123,6 +123,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"sampler": "annealing"}, "sampler", "'grid', 'random', 'qmc', 'tpe' or 'gp'"),
     ({"objective": {"metric": "test_error"}}, "objective.metric", "steer"),
     ({"objective": {"metric": "accuracy"}}, "objective.metric", "validation_error"),
+    ({"base": BASE | {"depth": 10**9}}, "base.depth", "less than or equal to 1000"),
+    ({"base": BASE | {"widen_factor": 1e9}}, "base.widen_factor", "less than or equal to 64"),
     (
         {"base": BASE | {"validation_fraction": 0.0}},
         "base.validation_fraction",

@@ -5,10 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from sweeps.errors import LeaseLost
 from sweeps.records import Claim, SweepState, TrialState
 from sweeps.store import Store
+from sweeps.tables import attempts
 from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
 
 
@@ -66,6 +68,38 @@ def test_a_lapsed_lease_hands_the_sweep_on_with_a_larger_token(store: Store) -> 
     assert [(a.id, a.state) for a in lost.attempts] == [(attempt.id, TrialState.FAILED)]
     assert lost.attempts[0].exit_cause.startswith("lost")
     assert store.start_attempt(new, 0).number == 2
+
+
+def end_by_claim(store: Store, old: Claim) -> None:
+    assert store.claim("two") is not None
+
+
+def end_by_cancel(store: Store, old: Claim) -> None:
+    store.request(old.sweep_id, "cancel")
+
+
+@pytest.mark.parametrize("end", [end_by_claim, end_by_cancel])
+def test_the_hours_that_a_machine_was_off_are_not_counted(
+    store: Store, end: Callable[[Store, Claim], None]
+) -> None:
+    old = claimed(store)
+    store.add_trials(old, [trial(0), trial(1)])
+    store.start_attempt(old, 0)
+    with store._engine.begin() as conn:
+        two_hours = 2 * 3600 * 1_000_000
+        conn.execute(sa.update(attempts).values(started_at=attempts.c.started_at - two_hours))
+    store.start_attempt(old, 1)
+    store.renew(old, lease_seconds=-3600)
+
+    end(store, old)
+
+    spans = [
+        (attempt.finished_at - attempt.started_at).total_seconds()
+        for number in (0, 1)
+        for attempt in store.trial(old.sweep_id, number).attempts
+        if attempt.finished_at is not None
+    ]
+    assert spans == pytest.approx([3600, 0], abs=60)
 
 
 def test_a_renewed_lease_does_not_lapse(store: Store) -> None:

@@ -238,6 +238,18 @@ class TestStopping:
         assert (more.state, more.num_trials, more.spec["num_points"]) == ("queued", 9, 9)
         assert more.finished_at is None
 
+    def test_extend_lets_what_the_old_budget_cut_off_wait_again(self, store: Store) -> None:
+        claim = claimed(store)
+        store.add_trials(claim, [trial(0), trial(1), trial(2)])
+        run(store, claim, 0, 0.5)
+        store.start_attempt(claim, 1)
+        store.release(claim, SweepState.COMPLETE, "budget spent: 60 s of wall time")
+
+        more = store.extend(claim.sweep_id, SPEC, num_trials=3)
+
+        assert (more.trials["complete"], more.trials["waiting"]) == (1, 2)
+        assert more.trials["cancelled"] == 0
+
     def test_only_a_finished_sweep_is_deleted_and_nothing_of_it_stays(self, store: Store) -> None:
         claim = claimed(store, tags=["t"])
         store.add_trials(claim, [trial(0)])

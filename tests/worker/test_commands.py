@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 import typer
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from service.cli_data import app as data_app
-from service.cli_train import DIVERGED, INTERRUPTED, REFUSED, train
+from service.cli_train import DIVERGED, INTERRUPTED, REFUSED, parse_assignments, train
 
 app = typer.Typer()
 app.command("train")(train)
@@ -139,3 +140,9 @@ def test_a_refused_import_is_one_line(ndsweep, tmp_path):
 
 def test_an_empty_home_says_so(ndsweep, tmp_path):
     assert "no prepared data set" in ndsweep("data", "list", "--data-home", tmp_path).output
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000])
+def test_a_value_beyond_all_reason_is_refused_like_any_other(value):
+    with pytest.raises(ValidationError):
+        parse_assignments([f"seed={value}"])

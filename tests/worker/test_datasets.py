@@ -135,3 +135,11 @@ def test_the_header_is_json_that_any_program_reads(prepared):
 
     assert header["num_train"] == 60
     assert header["classes"] == list("abcdefghij")
+
+
+def test_a_header_that_is_no_object_is_a_damaged_file(tmp_path):
+    (tmp_path / "odd.ndset").write_bytes(b"NDSWEEP1" + (2).to_bytes(8, "little") + b"[]")
+
+    assert list_datasets(tmp_path) == []
+    with pytest.raises(DatasetRefused, match="damaged header"):
+        dataset_info("odd", tmp_path)

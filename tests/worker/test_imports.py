@@ -1,6 +1,11 @@
+import bz2
+import gzip
 import io
+import lzma
 import pickle
+import struct
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -203,6 +208,14 @@ def spoil_python(files, name, **fields):
         (lambda f: f | {"test_batch": pickle.dumps({b"data": 1})}, "must hold uint8 data"),
         (lambda f: f | {"test_batch": pickle.dumps([1])}, "must hold an entry 'data'"),
         (
+            lambda f: spoil_python(f, "data_batch_1", labels=[[0], [1, 2]]),
+            "data_batch_1 must hold a flat list of labels",
+        ),
+        (
+            lambda f: f | {"batches.meta": pickle.dumps({b"label_names": 3}, protocol=2)},
+            "batches.meta must hold a list of class names, got int",
+        ),
+        (
             lambda f: f | {"test_batch": b"cos\nsystem\n(S'touch /tmp/never'\ntR."},
             "not a CIFAR batch: it asks for os.system",
         ),
@@ -231,8 +244,29 @@ def test_a_truncated_archive_is_refused(tmp_path, made_up_cifar):
         import_dataset("bad", path, tmp_path)
 
 
+@pytest.mark.parametrize(("packing", "module"), [("gz", gzip), ("bz2", bz2), ("xz", lzma)])
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.9])
+def test_an_archive_with_damaged_bytes_is_refused(packing, module, where, tmp_path, made_up_cifar):
+    whole = write_tar(binary_files(made_up_cifar), tmp_path / "c.tar.gz").read_bytes()
+    data = bytearray(module.compress(gzip.decompress(whole)))
+    at = int(where * len(data))
+    data[at : at + 40] = bytes(byte ^ 0x5A for byte in data[at : at + 40])
+    path = tmp_path / f"c.tar.{packing}"
+    path.write_bytes(data)
+
+    with pytest.raises(DatasetRefused):
+        import_dataset("bad", path, tmp_path)
+
+
 def spoil_folder(folder, kind):
     file = next((folder / "train" / CLASSES[3]).iterdir())
+    if kind == "deep":
+        Image.fromarray(np.full((32, 32), 40_000, np.uint16)).save(file)
+    elif kind == "huge":
+        png = bytearray(file.read_bytes())
+        png[16:24] = struct.pack(">II", 60_000, 60_000)
+        png[29:33] = struct.pack(">I", zlib.crc32(bytes(png[12:29])))
+        file.write_bytes(png)
     if kind == "size":
         Image.new("RGB", (30, 32)).save(file)
     elif kind == "text":
@@ -250,6 +284,8 @@ def spoil_folder(folder, kind):
         ("text", "cannot be read as an image"),
         ("class", "same classes, 'extra' is only in one"),
         ("part", "test is missing"),
+        ("deep", "8 bits per channel, got the mode 'I;16'"),
+        ("huge", "cannot be read as an image: Image size"),
     ],
 )
 def test_wrong_folders_of_images_are_refused(kind, sentence, tmp_path, made_up_cifar):

@@ -12,7 +12,17 @@ def config(**fields):
 
 def info(num_train=50_000, shape=(32, 32, 3)):
     return DatasetInfo(
-        "set", num_train, 10, shape, ("a", "b"), (1, 1), (1, 1), (1.0,), (1.0,), "", ""
+        "set",
+        num_train,
+        10,
+        shape,
+        ("a", "b"),
+        (num_train - num_train // 2, num_train // 2),
+        (5, 5),
+        (1.0,),
+        (1.0,),
+        "",
+        "",
     )
 
 
@@ -36,6 +46,8 @@ def test_a_run_is_as_long_as_the_recipe_says(fields, per_epoch, steps):
 @pytest.mark.parametrize(
     ("fields", "field", "sentence"),
     [
+        ({"validation_fraction": 1e-3}, "validation_fraction", "hold out at least one of 100"),
+        ({"validation_fraction": 0.99}, "validation_fraction", "a training image of every class"),
         ({"batch_size": 91}, "batch_size", "at most the 90 training images .* got 91"),
         ({"batch_size": 89, "last_batch": "keep", "gamma_c": 2.5}, "batch_size", "batch of one"),
         ({"batch_size": 1, "gamma_c": 2.5}, "batch_size", "batch of one image"),

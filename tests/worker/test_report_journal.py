@@ -1,5 +1,6 @@
 """Reports that outlive whoever listened to them."""
 
+import logging
 from pathlib import Path
 
 from worker.measurement import Report, Series
@@ -42,3 +43,19 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
 
     assert before == [10]
     assert [item.step for item in journal.replay()] == [10, 20, 30]
+
+
+def test_a_disk_that_takes_nothing_stops_no_training(tmp_path: Path, caplog):
+    (tmp_path / "full").write_text("a file where the folder should be")
+
+    with caplog.at_level(logging.WARNING):
+        ReportJournal(tmp_path / "full").append(report(10))
+
+    assert "the report of step 10 was not written" in caplog.text
+
+
+def test_a_line_cut_off_inside_a_letter_is_left_out(tmp_path: Path):
+    (tmp_path / "reports.jsonl").write_bytes('{"host": "é'.encode()[:-1])
+    ReportJournal(tmp_path).append(report(20))
+
+    assert [item.step for item in ReportJournal(tmp_path).replay()] == [20]

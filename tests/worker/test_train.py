@@ -1,14 +1,16 @@
 """The loop as its callers see it."""
 
 import math
+import time
 
 import pytest
 import torch
 
-from worker import Measurement, TrainConfig, train
+from worker import Measurement, TrainConfig, provenance, train
 from worker.config import FieldError
 from worker.datasets import write_dataset
 from worker.errors import DatasetNotFound
+from worker.tally import Tally
 
 from .conftest import made_up_arrays
 
@@ -292,3 +294,34 @@ def test_a_missing_data_set_and_a_batch_too_large_are_refused_at_the_call(data_h
         train(with_fields(tiny_config, dataset="nothing"), data_home=data_home)
     with pytest.raises(FieldError, match="batch_size must be at most"):
         train(with_fields(tiny_config, batch_size=97), data_home=data_home)
+
+
+def test_the_time_of_steps_that_a_device_has_queued_is_counted(data_home, tiny_config, monkeypatch):
+    """Reading the losses is what waits for a device; here each read takes a while."""
+    drain = Tally.drain
+
+    def slow(tally):
+        if tally._pending:
+            time.sleep(0.2)
+        drain(tally)
+
+    monkeypatch.setattr(Tally, "drain", slow)
+    config = tiny_config.model_copy(update={"report_every": 12})
+
+    last = list(train(config, data_home=data_home))[-1]
+
+    assert last.metrics["images_per_second"] < 12 * 20 / 0.2
+
+
+def test_an_installed_package_takes_no_commit_from_the_checkout_around_it(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("0" * 40)
+    inside, own = tmp_path / ".venv" / "site-packages", tmp_path
+    found = []
+    for root in (inside, own):
+        monkeypatch.setattr(provenance, "__file__", str(root / "worker" / "provenance.py"))
+        provenance.git_commit.cache_clear()
+        found.append(provenance.git_commit())
+    provenance.git_commit.cache_clear()
+
+    assert found == [None, "0" * 40]

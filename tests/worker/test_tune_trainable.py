@@ -23,7 +23,13 @@ def local_ray(tmp_path_factory):
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     # Ray refuses socket paths over 107 bytes, so its folder is directly below /tmp.
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+    )
     yield tmp_path_factory.mktemp("tune")
     ray.shutdown()
 

@@ -1,0 +1,127 @@
+"""Starts and ends of many attempts in one go: what a driver's writer needs to keep up.
+
+The same as ``start_attempt`` and ``finish_attempt``, one statement for all where those take one
+each.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sweeps.errors import SweepStateConflict
+from sweeps.records import AttemptEnd, Claim, TrialState
+from sweeps.store_claims import fenced
+from sweeps.store_connection import Database, Write, plain_text
+from sweeps.store_states import close_attempts, move_trials
+from sweeps.store_trials import SUPERSEDED
+from sweeps.tables import attempts, sweeps, trials
+
+_COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.DIVERGED)
+
+
+class AttemptVerbs(Database):
+    """The driver's side of attempts, many at a time."""
+
+    def start_attempts(self, claim: Claim, numbers: Sequence[int]) -> dict[int, int]:
+        """Note that trials start to run; return the id of each one's attempt by trial number.
+
+        See ``start_attempt``. Raises SweepStateConflict if one of them is finished.
+        """
+        if not numbers:
+            return {}
+        with self._writing() as write:
+            row = fenced(write, claim)
+            _refuse_finished(write, row.id, numbers)
+            last = _last_attempts(write, row.id, numbers)
+            found = {
+                n: a.id for n, a in last.items() if (a.state, a.token) == ("running", claim.token)
+            }
+            fresh = [n for n in dict.fromkeys(numbers) if n not in found]
+            for number in fresh:
+                if number in last and last[number].state == "running":
+                    close_attempts(write, row.id, TrialState.FAILED, SUPERSEDED, trial=number)
+            rows = [
+                {
+                    "sweep_id": row.id,
+                    "trial": n,
+                    "number": last[n].number + 1 if n in last else 1,
+                    "token": claim.token,
+                    "state": TrialState.RUNNING.value,
+                    "started_at": write.now,
+                    "provenance": {},
+                }
+                for n in fresh
+            ]
+            if rows:
+                insert = sa.insert(attempts).returning(attempts.c.id, attempts.c.trial)
+                for made in write.conn.execute(insert, rows):
+                    found[made.trial] = made.id
+                which = trials.c.number.in_(fresh)
+                move_trials(write, row, which, TrialState.RUNNING, exit_cause="")
+            return found
+
+    def finish_attempts(self, claim: Claim, ends: Sequence[AttemptEnd]) -> None:
+        """End attempts, and set what that means for their trials. See ``finish_attempt``.
+
+        An attempt, or a trial, that has ended already stays as it is.
+        """
+        if not ends:
+            return
+        alike: dict[tuple[TrialState, TrialState, str], list[AttemptEnd]] = defaultdict(list)
+        for end in ends:
+            alike[end.state, end.trial_state, plain_text(end.exit_cause)].append(end)
+        with self._writing() as write:
+            row = fenced(write, claim)
+            for (state, trial_state, cause), group in alike.items():
+                _finish(write, row, state, trial_state, cause, group)
+
+
+def _finish(
+    write: Write,
+    sweep: sa.Row[Any],
+    state: TrialState,
+    trial_state: TrialState,
+    cause: str,
+    group: Sequence[AttemptEnd],
+) -> None:
+    ended = write.conn.execute(
+        sa.update(attempts)
+        .where(
+            attempts.c.id.in_([end.attempt_id for end in group]),
+            attempts.c.state == TrialState.RUNNING.value,
+        )
+        .values(state=state.value, exit_cause=cause, finished_at=write.now, unmirrored=True)
+        .returning(attempts.c.trial, attempts.c.started_at)
+    ).all()
+    still_open = trials.c.state.in_([TrialState.WAITING.value, TrialState.RUNNING.value])
+    which = trials.c.number.in_([one.trial for one in ended]) & still_open
+    moved = set(move_trials(write, sweep, which, trial_state, exit_cause=cause))
+    if trial_state in _COUNTED:
+        spent = sum(write.now - one.started_at for one in ended if one.trial in moved) / 1e6
+        write.conn.execute(
+            sa.update(sweeps)
+            .where(sweeps.c.id == sweep.id)
+            .values(trial_seconds=sweeps.c.trial_seconds + spent)
+        )
+
+
+def _refuse_finished(write: Write, sweep_id: str, numbers: Sequence[int]) -> None:
+    query = sa.select(trials.c.number, trials.c.state).where(
+        trials.c.sweep_id == sweep_id, trials.c.number.in_(numbers)
+    )
+    for trial in write.conn.execute(query):
+        if TrialState(trial.state).is_finished():
+            raise SweepStateConflict(
+                f"trial {trial.number} of sweep {sweep_id} is {trial.state}: it cannot start again"
+            )
+
+
+def _last_attempts(write: Write, sweep_id: str, numbers: Sequence[int]) -> dict[int, Any]:
+    query = (
+        sa.select(attempts)
+        .where(attempts.c.sweep_id == sweep_id, attempts.c.trial.in_(numbers))
+        .order_by(attempts.c.number)
+    )
+    return {row.trial: row for row in write.conn.execute(query)}

@@ -1,0 +1,160 @@
+"""What may run next: trials that the store has unfinished, then what the proposer proposes."""
+
+from collections import deque
+
+from sweeps.limits import Limits
+from sweeps.proposals import Finished, Proposal, Proposer, Wait
+from sweeps.records import Claim, NewTrial, Trial, TrialState
+from sweeps.runs import Places
+from sweeps.scheduler import PointScheduler
+from sweeps.store import Store
+
+
+class TrialQueue:
+    """The trials of one sweep that wait, and the proposer behind them. For one thread.
+
+    May raise StoreUnavailable; calling again then goes on where it was.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim,
+        proposer: Proposer,
+        *,
+        places: Places,
+        scheduler: PointScheduler,
+        limits: Limits,
+        metric: str | None,
+        lookahead: int,
+    ) -> None:
+        self._store = store
+        self._claim = claim
+        self._proposer = proposer
+        self._places = places
+        self._scheduler = scheduler
+        self._limits = limits
+        self._metric = metric
+        self._lookahead = lookahead
+        self._proposals: list[Proposal] = []
+        self._waiting: deque[Trial] = deque()
+        # Numbers of trials that wait or run here.
+        self._open: set[int] = set()
+        #: Why nothing more will be proposed, once that is so.
+        self.finished: str | None = None
+        #: Endings that the proposer was told of so far.
+        self.told = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits and nothing will be proposed."""
+        return self.finished is not None and not self._waiting
+
+    @property
+    def needs_results(self) -> bool:
+        """Whether the proposer must know every result before it is asked again."""
+        return self._lookahead == 1
+
+    def replay(self) -> None:
+        """Feed the proposer with what the store has; queue what is unfinished."""
+        for trial in self._store.all_trials(self._claim.sweep_id):
+            # A match reads its trials' provenance, and has few of them.
+            if self._limits.counts_gpus or trial.role:
+                trial = self._store.trial(trial.sweep_id, trial.number)
+            self._limits.count(trial)
+            self._replay_curve(trial)
+            self._admit(trial)
+        # What has begun goes first, from its checkpoint.
+        begun = sorted(self._waiting, key=lambda t: (t.started_at is None, t.number))
+        self._waiting = deque(begun)
+
+    def next_waiting(self) -> Trial | None:
+        """Take the next trial that waits, past those whose point was stopped."""
+        while self._waiting:
+            trial = self._waiting[0]
+            cause = self._scheduler.cause(trial.point)
+            if cause is not None:
+                self._store.finish_waiting(self._claim, trial.number, TrialState.PRUNED, cause)
+                self.tell(self._store.trial(self._claim.sweep_id, trial.number))
+            elif not self._limits.allows(trial):
+                self._spend_trials()
+                return None
+            self._waiting.popleft()
+            if cause is None:
+                self._limits.taken(trial)
+                return trial
+        return None
+
+    def propose(self) -> Trial | None:
+        """Ask the proposer until a trial waits, or it has no more for now."""
+        while not self._waiting:
+            self._ask()
+            if not self._proposals:
+                return None
+            trials = self._store.add_trials(self._claim, [_new(p) for p in self._proposals])
+            self._proposals = []
+            for trial in trials:
+                self._admit(trial)
+        return self.next_waiting()
+
+    def put_back(self, trial: Trial, *, first: bool = False) -> None:
+        """Let a trial wait again that did not come to its end."""
+        self._limits.returned(trial)
+        (self._waiting.appendleft if first else self._waiting.append)(trial)
+
+    def tell(self, trial: Trial) -> None:
+        """Tell the proposer of an ending, and drop what nobody needs any more."""
+        self._open.discard(trial.number)
+        self._proposer.tell(trial)
+        self.told += 1
+        if trial.state != TrialState.FAILED:
+            # One that failed may be tried again, from where it was.
+            self._places.discard(trial.number)
+
+    def _replay_curve(self, trial: Trial) -> None:
+        has_news = trial.step or trial.state.is_finished()
+        if self._scheduler.is_active and self._metric is not None and has_news:
+            curves = self._store.metrics(self._claim.sweep_id, trial.number, [self._metric])
+            self._scheduler.replay(trial, curves.get(self._metric, []))
+
+    def _admit(self, trial: Trial) -> None:
+        if trial.number in self._open:
+            return
+        self._proposer.running(trial)
+        if trial.state.is_finished():
+            self.tell(trial)
+        else:
+            self._open.add(trial.number)
+            self._waiting.append(trial)
+
+    def _ask(self) -> None:
+        while self.finished is None and len(self._proposals) < self._lookahead:
+            left = self._limits.trials_left
+            if left is not None and left <= len(self._proposals):
+                if not self._proposals:
+                    self._spend_trials()
+                return
+            match self._proposer.next():
+                case Proposal() as proposal:
+                    self._proposals.append(proposal)
+                case Wait():
+                    return
+                case Finished(reason):
+                    self.finished = reason
+
+    def _spend_trials(self) -> None:
+        self.finished = f"budget spent: {self._limits.trials_started} trials"
+        self._waiting.clear()
+
+
+def _new(proposal: Proposal) -> NewTrial:
+    measurement = proposal.measurement
+    return NewTrial(
+        point=proposal.point,
+        seed=proposal.seed,
+        params=proposal.params,
+        config=proposal.config.stored(),
+        config_key=proposal.config.key(),
+        role=proposal.role,
+        measurement=None if measurement is None else measurement.model_dump(mode="json"),
+    )
