@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ndadam.param_groups import describe_groups, param_groups
     from ndadam.probe import ProbeResult, probe
     from ndadam.reference import NDAdamReference
+    from ndadam.scaled import Scaled, fold_batch_norm
     from ndadam.softmax import (
         BatchNormSoftmax,
         batch_norm_softmax,
@@ -38,10 +39,12 @@ _FILE_OF = {
     "NDAdam": "ndadam",
     "NDAdamReference": "reference",
     "ProbeResult": "probe",
+    "Scaled": "scaled",
     "WeightVectors": "weight_vectors",
     "WideResNet": "wide_resnet",
     "batch_norm_softmax": "softmax",
     "describe_groups": "param_groups",
+    "fold_batch_norm": "scaled",
     "logit_penalty": "softmax",
     "param_groups": "param_groups",
     "probe": "probe",
@@ -62,10 +65,12 @@ __all__ = [
     "NDAdam",
     "NDAdamReference",
     "ProbeResult",
+    "Scaled",
     "WeightVectors",
     "WideResNet",
     "batch_norm_softmax",
     "describe_groups",
+    "fold_batch_norm",
     "logit_penalty",
     "param_groups",
     "probe",

@@ -11,56 +11,23 @@ is left as it was with its moments; a row that has seen no tangential gradient k
 with eps = 0; no row touches another; gradients are never written.
 """
 
-import math
-from collections.abc import Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
 
 import torch
-import triton.language as tl
 from torch import Tensor
 
-from ndadam import fused_kernels as kernels
 from ndadam.fused_choice import runs_kernels
-from ndadam.fused_table import (
-    ALIGNMENT,
-    AddressColumns,
-    Operands,
-    Table,
-    is_capturing,
-    rows_of,
-    same_strides,
-)
-
-_ELEMENT = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-_ADVANCE_BLOCK = 128
+from ndadam.fused_launch import ELEMENT_TYPES, FusedGroup, Launch, places
+from ndadam.fused_table import Operands, is_capturing, rows_of, same_strides
+from ndadam.sharding import is_distributed
 
 
 def fits_fused_step(p: Tensor, vector_dim: int | None) -> bool:
     """Whether the fused step can update ``p`` in place: its type, and rows that are dense runs."""
-    return p.dtype in _ELEMENT and p.numel() > 0 and rows_of(p, vector_dim) is not None
-
-
-@dataclass(slots=True)
-class FusedGroup:
-    """Parameters that share hyperparameters, with the operands of their step.
-
-    State is float32; steps are scalars on the parameters' device.
-    """
-
-    params: Sequence[Tensor]
-    grads: Sequence[Tensor]
-    exp_avgs: Sequence[Tensor]
-    exp_avg_sqs: Sequence[Tensor]
-    steps: Sequence[Tensor]
-    lr: float | Tensor  # a device tensor is read on the device
-    betas: tuple[float, float]
-    eps: float
-    vector_dim: int | None
-    weight_decay: float = 0.0
-    maximize: bool = False
+    if is_distributed(p):
+        return False
+    return p.dtype in ELEMENT_TYPES and p.numel() > 0 and rows_of(p, vector_dim) is not None
 
 
 class FusedStep:
@@ -74,18 +41,22 @@ class FusedStep:
     def __init__(self) -> None:
         self.copied_gradients = 0
         self.records_effective_lr = False
-        self._launches: list[_Launch] = []
+        self._launches: list[Launch] = []
         self._addresses: list[int] = []
         self._layouts: list[tuple[tuple[int, ...], torch.dtype]] = []
         self._taken: dict[int, tuple[Tensor, int, int | None, bool]] = {}
+        self._skipped: list[tuple[Tensor, Tensor]] = []  # counts of tables that were replaced
 
     def takes(self, p: Tensor, vector_dim: int | None) -> bool:
         """Whether this step can update ``p``; remembered while ``p`` stays in its place."""
         known = self._taken.get(id(p))
-        if known is None or known[0] is not p or known[1:3] != (p.data_ptr(), vector_dim):
-            fits = runs_kernels(p) and fits_fused_step(p, vector_dim)
-            known = self._taken[id(p)] = (p, p.data_ptr(), vector_dim, fits)
-        return known[3]
+        if known is not None and known[0] is p:
+            _, address, dim, fits = known
+            if address == p.data_ptr() and dim == vector_dim:
+                return fits
+        fits = runs_kernels(p) and fits_fused_step(p, vector_dim)
+        self._taken[id(p)] = (p, p.data_ptr(), vector_dim, fits)
+        return fits
 
     def __call__(
         self,
@@ -124,6 +95,11 @@ class FusedStep:
         records = (launch.record_of(p) for launch in self._launches)
         return next((record for record in records if record is not None), None)
 
+    def skipped_vectors(self, p: Tensor) -> int:
+        """Steps that vectors of ``p`` sat out so far; waits for the device."""
+        counts = [*self._skipped, *(c for launch in self._launches for c in launch.skipped())]
+        return int(sum(count.item() for weight, count in counts if weight is p))
+
     def _rebuild(self, groups: Sequence[FusedGroup]) -> None:
         operands = _operands(groups)
         if is_capturing(operands[0].weight.device):
@@ -133,8 +109,19 @@ class FusedStep:
             )
         for o in operands:
             _follow_strides(o)
+        self._keep_counts()
         self._layouts = [(o.weight.stride(), o.weight.dtype) for o in operands]
-        self._launches = [_Launch(operands, place) for place in _places(groups, operands)]
+        self._launches = [Launch(operands, place) for place in places(groups, operands)]
+
+    def _keep_counts(self) -> None:
+        """Add the counts of the tables to those of earlier ones, on the device."""
+        for launch in self._launches:
+            for weight, count in launch.skipped():
+                known = next((c for w, c in self._skipped if w is weight), None)
+                if known is None:
+                    self._skipped.append((weight, count.clone()))
+                else:
+                    known += count
 
     def _weight(self, position: int) -> Tensor:
         return next(w for launch in self._launches for w in launch.weights_at(position))
@@ -177,165 +164,3 @@ def _follow_strides(operands: Operands) -> None:
                 weight.shape, weight.stride(), dtype=state.dtype, device=state.device
             )
             state.data = moved.copy_(state)
-
-
-class _Share(NamedTuple):
-    """Neighbours in a launch's table that belong to one group."""
-
-    group: int
-    first: int
-    number: int
-
-
-class _Place(NamedTuple):
-    """The parameters of one device and type: positions among all, and shares of the groups."""
-
-    positions: list[int]
-    shares: list[_Share]
-
-
-def _places(groups: Sequence[FusedGroup], operands: Sequence[Operands]) -> list[_Place]:
-    places: dict[tuple[torch.device, torch.dtype], _Place] = {}
-    position = 0
-    for index, group in enumerate(groups):
-        counts: dict[tuple[torch.device, torch.dtype], int] = {}
-        for p in group.params:
-            key = (p.device, p.dtype)
-            places.setdefault(key, _Place([], [])).positions.append(position)
-            counts[key] = counts.get(key, 0) + 1
-            position += 1
-        for key, count in counts.items():
-            first = len(places[key].positions) - count
-            places[key].shares.append(_Share(index, first, count))
-    return list(places.values())
-
-
-class _Launch:
-    """All parameters of one device and one type."""
-
-    def __init__(self, operands: Sequence[Operands], place: _Place) -> None:
-        self._operands = [operands[i] for i in place.positions]
-        self._place = place
-        self._device = self._operands[0].weight.device
-        self._element = _ELEMENT[self._operands[0].weight.dtype]
-        self._aligned = Table(self._operands, gradients_aligned=True)
-        self._unaligned = Table(self._operands, gradients_aligned=False)
-        self._columns = AddressColumns(len(self._operands), self._device)
-        self._controls = torch.zeros(
-            len(self._operands), kernels.CONTROL_COLUMNS.value, device=self._device
-        )
-        self._record: Tensor | None = None
-        self._compiled: dict[Hashable, Any] = {}
-
-    def __call__(
-        self,
-        groups: Sequence[FusedGroup],
-        grads: Sequence[Tensor],
-        grad_scale: Tensor | None,
-        found_inf: Tensor | None,
-        *,
-        records: bool,
-    ) -> None:
-        addresses = tuple([grads[i].data_ptr() for i in self._place.positions])
-        is_aligned = not any(address % ALIGNMENT for address in addresses)
-        table = self._aligned if is_aligned else self._unaligned
-        if records and self._record is None:
-            self._record = torch.zeros(table.recorded_rows, device=self._device)
-        with _current(self._device):
-            for share in self._place.shares:
-                self._advance(share, groups[share.group], grad_scale, found_inf)
-            self._run(
-                kernels.update,
-                kernels.UPDATE_OPTIONS,
-                ("update", records),
-                len(table.items),
-                table.items,
-                table.addresses,
-                self._columns.column(addresses),
-                self._controls,
-                self._record if records else None,
-                self._element,
-            )
-
-    def weights_at(self, position: int) -> list[Tensor]:
-        """The weight at a position among all parameters, none if it is in another launch."""
-        pairs = zip(self._place.positions, self._operands, strict=True)
-        return [o.weight for i, o in pairs if i == position]
-
-    def record_of(self, p: Tensor) -> Tensor | None:
-        """What the last recorded step wrote for ``p``."""
-        if self._record is None:
-            return None
-        for o, rows in zip(self._operands, self._aligned.records, strict=True):
-            if o.weight is p and o.vector_dim is not None:
-                return self._record[rows]
-        return None
-
-    def _advance(
-        self,
-        share: _Share,
-        group: FusedGroup,
-        grad_scale: Tensor | None,
-        found_inf: Tensor | None,
-    ) -> None:
-        beta1, beta2 = group.betas
-        lr = group.lr
-        lr_on_device = isinstance(lr, Tensor) and lr.device == self._device
-        if not lr_on_device:
-            lr = float(lr)
-        self._run(
-            kernels.advance,
-            kernels.ADVANCE_OPTIONS,
-            ("advance", *(_type(x) for x in (lr, grad_scale, found_inf))),
-            -(-share.number // _ADVANCE_BLOCK),
-            self._aligned.addresses,
-            self._controls,
-            share.first,
-            share.number,
-            lr,
-            1 - beta1,
-            1 - beta2,
-            _log(beta1),
-            _log(beta2),
-            float(group.eps),
-            float(group.weight_decay),
-            -1.0 if group.maximize else 1.0,
-            grad_scale,
-            found_inf,
-            lr_on_device,
-            _ADVANCE_BLOCK,
-        )
-
-    def _run(
-        self, kernel: Any, options: dict[str, int], variant: Hashable, programs: int, *args: object
-    ) -> None:
-        """Launch a kernel; directly when this variant of it has run before.
-
-        Triton's own look-up, which compares every argument and every global of the kernel, costs
-        several times the launch. It is not needed: what it could specialise on is this object's
-        own, or in ``variant``.
-        """
-        compiled = self._compiled.get(variant)
-        if compiled is None:
-            # None from the interpreter, which compiles nothing.
-            compiled = kernel[(programs,)](*args, **options)
-            self._compiled[variant] = compiled
-        else:
-            # Addresses, because of each tensor the launcher would ask the driver where it is.
-            addresses = [x.data_ptr() if isinstance(x, Tensor) else x for x in args]
-            compiled[(programs, 1, 1)](*addresses)
-
-
-def _type(x: object) -> torch.dtype | None:
-    return x.dtype if isinstance(x, Tensor) else None
-
-
-def _log(beta: float) -> float:
-    return math.log(beta) if beta > 0 else -math.inf
-
-
-def _current(device: torch.device) -> AbstractContextManager[object]:
-    """Triton launches on the current device, which need not be the parameters'."""
-    if device.type == "cuda" and device.index != torch.cuda.current_device():
-        return torch.cuda.device(device)
-    return nullcontext()

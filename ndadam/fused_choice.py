@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ndadam.fused import FusedGroup, FusedStep
+    from ndadam.fused import FusedStep
+    from ndadam.fused_launch import FusedGroup
 
 _HAS_TRITON = torch.version.hip is None and importlib.util.find_spec("triton") is not None
 
@@ -51,16 +52,16 @@ def runs_kernels(p: Tensor) -> bool:
     return p.is_cuda
 
 
-def wants_fused(group: dict[str, Any]) -> bool:
+def wants_fused(group: dict[str, Any], *, compiled: bool = False) -> bool:
     """Whether a group's settings allow the fused step: unless something else is asked for."""
     if group["fused"] is None:
-        return group["foreach"] is None and not torch.compiler.is_compiling()
+        return group["foreach"] is None and not compiled
     return bool(group["fused"])
 
 
 def fused_group(pairs: Sequence[Pair], group: dict[str, Any]) -> "FusedGroup":
     """The operands of one group's fused step; step counts move to the parameters' device."""
-    from ndadam.fused import FusedGroup
+    from ndadam.fused_launch import FusedGroup
 
     params, states = zip(*pairs, strict=True)
     on_cuda = params[0].is_cuda
@@ -91,17 +92,33 @@ def refuse_new_state_in_capture(p: Tensor) -> None:
         )
 
 
-def prepare_capture(group: dict[str, Any], device: torch.device, *, is_fused: bool) -> None:
+def prepare_capture(
+    group: dict[str, Any],
+    device: torch.device,
+    kept: dict[int, Tensor],
+    index: int,
+    *,
+    is_fused: bool,
+) -> None:
     """Keep the learning rate of a capturable group on the device; refuse captures that go wrong.
+
+    A number that a scheduler has assigned goes into the tensor of the steps before, which is the
+    one that captured graphs read; ``kept`` remembers it by the group's ``index``.
 
     Raises:
         RuntimeError: In a capture: without ``capturable``; for parameters whose steps are counted
             on the host; with a learning rate that is a number, which every replay would repeat.
     """
-    if torch.cuda.is_current_stream_capturing():
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         _refuse_unsafe_capture(group, is_fused=is_fused)
-    elif group["capturable"] and not isinstance(group["lr"], Tensor):
-        group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
+    elif group["capturable"]:
+        lr = group["lr"]
+        if not isinstance(lr, Tensor):
+            known = kept.get(index)
+            if known is None or known.device != device:
+                known = torch.tensor(float(lr), dtype=torch.float32, device=device)
+            group["lr"] = known.fill_(float(lr))
+        kept[index] = group["lr"]
 
 
 def _refuse_unsafe_capture(group: dict[str, Any], *, is_fused: bool) -> None:

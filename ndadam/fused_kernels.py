@@ -38,7 +38,8 @@ EPS = tl.constexpr(4)
 DECAY = tl.constexpr(5)
 GRAD_FACTOR = tl.constexpr(6)  # -1 when maximising, over the loss scale
 LIVE = tl.constexpr(7)  # 0 when the step is skipped because the gradients are not finite
-CONTROL_COLUMNS = tl.constexpr(8)
+SKIPPED = tl.constexpr(8)  # counts rows left alone so far; ``advance`` does not write it
+CONTROL_COLUMNS = tl.constexpr(9)
 
 # Tiles: how many rows of how many elements one program holds, in three parts. 5,760 numbers of p, g
 # and m (the longest row of WRN-28-10) then take 36 registers a thread on 16 warps, and two programs
@@ -238,6 +239,8 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     _store(m_row, b, mb, in_b & finite, ALIGNED)
     _store(m_row, c, mc, in_c & finite, ALIGNED)
     tl.store(squares + row, v, mask=present & finite)
+    broken = tl.sum(tl.where(present & (finite == 0), 1.0, 0.0))
+    tl.atomic_add(control + SKIPPED, broken, mask=broken > 0)
     moves = finite & (norm2 > 0) & (v > 0)
     inverse = tl.div_rn(1.0, tl.sqrt_rn(norm2))
     ga *= inverse
@@ -337,6 +340,7 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
     moves = finite & (norm2 > 0) & (v > 0)
     inverse = tl.div_rn(1.0, tl.sqrt_rn(norm2))
     tl.store(squares + first, v, mask=finite)
+    tl.atomic_add(control + SKIPPED, 1.0, mask=present & (finite == 0))
 
     total = tl.zeros((SWEEP,), tl.float32)
     for start in range(0, length, SWEEP):

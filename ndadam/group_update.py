@@ -1,47 +1,65 @@
 """One optimizer step for parameters of a group that have taken equally many steps.
 
 Chooses how the mathematics in ``turning`` and ``adam`` is called: many small parameters per call,
-large ones in pieces that fit a cache, half-precision ones through a float32 copy.
+large ones alone and on the CPU in pieces that fit a cache, half-precision ones through a float32
+copy.
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ndadam.adam import adam_
-from ndadam.turning import foreach_turn_vectors_, normalise_vectors_, turn_vectors_
+from ndadam.sharding import is_distributed, local, local_grad
+from ndadam.skipped import SkippedVectors
+from ndadam.turning import Rates, foreach_turn_vectors_, normalise_vectors_, rates_of, turn_vectors_
 
 # On the CPU parameters of up to this many elements share foreach calls; larger ones are updated in
 # pieces, whose operands stay in the cache from one operation to the next.
 _SHARED_ELEMENTS = 1 << 18
 _PIECE_ELEMENTS = 1 << 17
+# On other devices parameters of up to this many elements are stacked. A larger one keeps the device
+# busy for longer than its launches take, and stacking would only copy it.
+_STACKED_ELEMENTS = 1 << 20
 
 
 class Operands(NamedTuple):
     """Tensors of one parameter's step, in the precision that it is computed in."""
 
     parameter: Tensor
-    w: Tensor  # the parameter itself, or a copy in float32
+    shard: Tensor  # what this process holds of it
+    w: Tensor  # the shard itself, or a copy in float32
     grad: Tensor
     exp_avg: Tensor
     exp_avg_sq: Tensor
 
 
-def operands(p: Tensor, state: dict[str, Tensor], maximize: bool) -> Operands:
-    """Collect the operands of a step of ``p``; its gradient is not changed."""
-    exp_avg = state["exp_avg"]
-    w, grad = p, p.grad
+def stored_operands(p: Tensor, state: dict[str, Tensor]) -> Operands:
+    """The operands of a step of ``p`` as they are stored."""
+    exp_avg, exp_avg_sq = state["exp_avg"], state["exp_avg_sq"]
+    shard, grad = p, p.grad
     assert grad is not None  # parameters without a gradient have been left out
-    if p.dtype != exp_avg.dtype:
-        w, grad = p.to(exp_avg.dtype), grad.to(exp_avg.dtype)
-    return Operands(p, w, -grad if maximize else grad, exp_avg, state["exp_avg_sq"])
+    if is_distributed(p):
+        shard, grad = local(p), local_grad(p)
+        exp_avg, exp_avg_sq = local(exp_avg), local(exp_avg_sq)
+    return Operands(p, shard, shard, grad, exp_avg, exp_avg_sq)
+
+
+def operands(p: Tensor, state: dict[str, Tensor], maximize: bool) -> Operands:
+    """The operands of a step of ``p``, ready to descend; its gradient is not changed."""
+    stored = stored_operands(p, state)
+    if stored.w.dtype != stored.exp_avg.dtype:
+        dtype = stored.exp_avg.dtype
+        stored = stored._replace(w=stored.w.to(dtype), grad=stored.grad.to(dtype))
+    return stored._replace(grad=-stored.grad) if maximize else stored
 
 
 def update_scalars_(batch: list[Operands], group: dict[str, Any], step: float) -> None:
     """Take Adam's step for every parameter of ``batch``."""
-    parameters, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*batch, strict=True))
+    _, shards, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*batch, strict=True))
     adam_(
         ws,
         grads,
@@ -53,31 +71,36 @@ def update_scalars_(batch: list[Operands], group: dict[str, Any], step: float) -
         eps=group["eps"],
         weight_decay=group["weight_decay"],
     )
-    for p, w in zip(parameters, ws, strict=True):
-        if w is not p:
-            p.copy_(w)
+    for shard, w in zip(shards, ws, strict=True):
+        if w is not shard:
+            shard.copy_(w)
 
 
-def update_vectors_(batch: list[Operands], group: dict[str, Any], step: float) -> None:
-    """Take ND-Adam's step for every parameter of ``batch``."""
-    vector_dim = group["vector_dim"]
-    for o in batch:
-        if o.w is not o.parameter:
+def update_vectors_(
+    batch: list[Operands], group: dict[str, Any], step: float, skipped: SkippedVectors
+) -> None:
+    """Take ND-Adam's step for every parameter of ``batch``; counts vectors that sit it out."""
+    vector_dim, foreach = group["vector_dim"], group["foreach"]
+    are_copies = any(o.w is not o.shard for o in batch)
+    if are_copies:
+        for o in (o for o in batch if o.w is not o.shard):
             # Rounding to half precision has moved the norm: project with exact unit vectors.
             normalise_vectors_(o.w, other_dims(o.w.dim(), vector_dim))
-    settings = {"lr": float(group["lr"]), "betas": group["betas"], "eps": group["eps"]}
-    together = [o for o in batch if _shares_calls(o.w, group["foreach"])]
-    if together:
-        _, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*together, strict=True))
-        dims = [other_dims(w.dim(), vector_dim) for w in ws]
-        foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, step=step, dims=dims, **settings)
+    rates = rates_of(step, float(group["lr"]), group["betas"], group["eps"])
+    together: dict[Any, list[Operands]] = {}
+    broken: list[Tensor | None] = []
+    done: list[Operands] = []
     for o in batch:
-        if not _shares_calls(o.w, group["foreach"]):
-            _turn_in_pieces_(o, vector_dim, step, settings)
-    for o in batch:
-        if o.w is not o.parameter:
-            # A vector that rests keeps its bits.
-            o.parameter.copy_(torch.where(o.exp_avg_sq == 0, o.parameter.to(o.w.dtype), o.w))
+        if _shares_calls(o.w, foreach):
+            together.setdefault((o.w.device, o.w.dtype), []).append(o)
+        else:
+            done.append(o)
+            broken.append(_turn_in_pieces_(o, vector_dim, rates))
+    for members in together.values():
+        done += members
+        broken += _turn_together_(members, vector_dim, rates)
+    if are_copies or any(marks is not None for marks in broken):
+        _finish(done, broken, skipped)
 
 
 @functools.cache
@@ -92,12 +115,111 @@ def _shares_calls(w: Tensor, foreach: bool | None) -> bool:
     return foreach
 
 
-def _turn_in_pieces_(o: Operands, vector_dim: int, step: float, settings: dict[str, Any]) -> None:
+def _finish(batch: list[Operands], broken: list[Tensor | None], skipped: SkippedVectors) -> None:
+    """Round to half precision where parameters have it, and count the vectors left out."""
+    for o, marks in zip(batch, broken, strict=True):
+        if o.w is not o.shard:
+            # A vector that rests keeps its bits.
+            rests = o.exp_avg_sq == 0
+            rests = rests if marks is None else rests | marks
+            o.shard.copy_(torch.where(rests, o.shard.to(o.w.dtype), o.w))
+    found = [(o, marks) for o, marks in zip(batch, broken, strict=True) if marks is not None]
+    if found:
+        counts = [skipped.counts_of(o.parameter, o.exp_avg_sq) for o, _ in found]
+        skipped.add(counts, [marks for _, marks in found])
+
+
+def _turn_in_pieces_(o: Operands, vector_dim: int, rates: Rates) -> Tensor | None:
     """Update runs of vectors one after the other."""
     count = o.w.shape[vector_dim]
     length = o.w.numel() // count
     rows = max(_PIECE_ELEMENTS // length, 1) if o.w.device.type == "cpu" else count
     dims = other_dims(o.w.dim(), vector_dim)
-    pieces = (torch.split(x, rows, vector_dim) for x in o[1:])
-    for w, grad, exp_avg, exp_avg_sq in zip(*pieces, strict=True):
-        turn_vectors_(w, grad, exp_avg, exp_avg_sq, step=step, dims=dims, **settings)
+    pieces = [torch.split(x, rows, vector_dim) for x in o[2:]]
+    broken = [
+        turn_vectors_(w, grad, exp_avg, exp_avg_sq, rates, dims)
+        for w, grad, exp_avg, exp_avg_sq in zip(*pieces, strict=True)
+    ]
+    if all(marks is None for marks in broken):
+        return None
+    return torch.cat(
+        [
+            torch.zeros_like(second, dtype=torch.bool) if marks is None else marks
+            for marks, second in zip(broken, pieces[3], strict=True)
+        ],
+        vector_dim,
+    )
+
+
+def _turn_together_(batch: list[Operands], vector_dim: int, rates: Rates) -> list[Tensor | None]:
+    """Update parameters of one device and type in few calls."""
+    if batch[0].w.device.type != "cpu":
+        return _turn_stacked_(batch, vector_dim, rates, _STACKED_ELEMENTS)
+    found: list[Tensor | None] = []
+    for part in _parts(batch, _SHARED_ELEMENTS):
+        _, _, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*part, strict=True))
+        dims = [other_dims(w.dim(), vector_dim) for w in ws]
+        broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims)
+        found += [None] * len(part) if broken is None else broken
+    return found
+
+
+def _parts(batch: list[Operands], largest: int) -> Iterator[list[Operands]]:
+    """Neighbours of together ``largest`` elements or fewer, whose operands the cache can hold."""
+    part: list[Operands] = []
+    held = 0
+    for o in batch:
+        if part and held + o.w.numel() > largest:
+            yield part
+            part, held = [], 0
+        part.append(o)
+        held += o.w.numel()
+    yield part
+
+
+def _turn_stacked_(
+    batch: list[Operands], vector_dim: int, rates: Rates, largest: int
+) -> list[Tensor | None]:
+    """Stack vectors of equal length, update the stacks, and put the parts back.
+
+    A launch on a device costs more than the copies, and torch's foreach calls launch once for each
+    tensor where one number per vector is spread over it. A network has few lengths.
+    """
+    stacks: dict[int, list[int]] = {}
+    for i, o in enumerate(batch):
+        length = o.w.numel() // o.w.shape[vector_dim]
+        # Large ones are alone: a key of their own.
+        stacks.setdefault(length if o.w.numel() <= largest else -1 - i, []).append(i)
+    members = list(stacks.values())
+    ws, grads, exp_avgs, exp_avg_sqs = (
+        [_stack([batch[i][k] for i in m], vector_dim) for m in members] for k in range(2, 6)
+    )
+    dims = [(1,)] * len(members)
+    broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims)
+    for k, updated in ((2, ws), (4, exp_avgs), (5, exp_avg_sqs)):
+        _unstack_([[batch[i][k] for i in m] for m in members], updated, vector_dim)
+    if broken is None:
+        return [None] * len(batch)
+    marks = [torch.empty_like(o.exp_avg_sq, dtype=torch.bool) for o in batch]
+    _unstack_([[marks[i] for i in m] for m in members], list(broken), vector_dim)
+    return list(marks)
+
+
+def _stack(tensors: list[Tensor], vector_dim: int) -> Tensor:
+    """All vectors of ``tensors`` as rows, (V, D); shares memory with a single one if it can."""
+    rows = [t.movedim(vector_dim, 0).flatten(1) for t in tensors]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _unstack_(targets: list[list[Tensor]], stacks: list[Tensor], vector_dim: int) -> None:
+    """Copy the rows of each stack back into the tensors that it was made from."""
+    views, parts = [], []
+    for tensors, stack in zip(targets, stacks, strict=True):
+        flat = [t.movedim(vector_dim, 0) for t in tensors]
+        if len(flat) == 1 and flat[0].data_ptr() == stack.data_ptr():
+            continue
+        views += flat
+        split = torch.split(stack, [len(t) for t in flat])
+        parts += [part.view(t.shape) for part, t in zip(split, flat, strict=True)]
+    if views:
+        torch._foreach_copy_(views, parts)

@@ -4,14 +4,15 @@ Zhang, Ma, Li and Wu, "Normalized Direction-preserving Adam", arXiv:1709.04546, 
 Shapes: V weight vectors of D elements each; D may span several dimensions (a filter's C, H, W).
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from ndadam.compiled_step import CompiledBatch, compiled_batches, take_compiled_step_
 from ndadam.fused_choice import (
     Pair,
     check_fused,
@@ -22,12 +23,15 @@ from ndadam.fused_choice import (
     runs_kernels,
     wants_fused,
 )
-from ndadam.group_update import Operands, operands, other_dims, update_scalars_, update_vectors_
+from ndadam.group_update import Operands, operands, update_scalars_, update_vectors_
+from ndadam.moments import fitted_moments, new_moments
 from ndadam.settings import check_decay, check_group, check_parameter
-from ndadam.turning import normalise_vectors_
+from ndadam.skipped import SkippedVectors
+from ndadam.unit_norm import normalise_parameter_, renormalise_parameter_
 
 if TYPE_CHECKING:
-    from ndadam.fused import FusedGroup, FusedStep
+    from ndadam.fused import FusedStep
+    from ndadam.fused_launch import FusedGroup
 
 _ONE = torch.tensor(1.0, device="cpu")
 
@@ -51,11 +55,15 @@ class NDAdam(Optimizer):
     loaded in between; frozen parameters wait for their first gradient. ``p.grad`` is never changed.
     State follows its parameter's device and strides and is float32 for half-precision parameters.
 
-    What happens at the edges: a zero vector draws a warning; it is turned to unit norm by its first
-    step with lr > 0. A vector that has seen no tangential gradient, in the working precision, is
-    left as it is, bit for bit, also with eps = 0. A vector of one element stays at +-1. NaN or
-    infinity in a vector's gradient makes that vector NaN and touches no other; the fused step
-    leaves such a vector, and its moments, as they were.
+    What happens at the edges, in every path alike: a vector whose gradient is not finite, or too
+    long for its square to be, is left as it was with its moments, and ``skipped_vectors`` counts
+    it; scalars do what they do in ``torch.optim.Adam``. A zero vector draws a warning; it is turned
+    to unit norm by its first step with lr > 0. A vector that has seen no tangential gradient, in
+    the working precision, is left as it is, bit for bit, also with eps = 0. A vector of one element
+    stays at +-1. No vector touches another.
+
+    ``torch.compile`` of ``step`` makes one graph for all parameters, and new rates no other.
+    A parameter may be a ``DTensor`` if each weight vector is whole on its process.
 
     Args:
         params: Parameters, or parameter groups; a group may have its own value of each argument.
@@ -71,7 +79,7 @@ class NDAdam(Optimizer):
         maximize: Ascend instead of descend.
         capturable: Allow the fused step to be captured in a CUDA graph, after one step outside of
             it. That step turns ``lr`` into a tensor on the device, so that what a scheduler writes
-            into it takes effect in replays.
+            into it takes effect in replays; a number assigned over it, with the next such step.
         foreach: Update many parameters per call. None uses it where it is faster: on other devices
             than the CPU, and there for small parameters.
         fused: Update all parameters in one launch, on CUDA. None uses it for every parameter that
@@ -79,7 +87,7 @@ class NDAdam(Optimizer):
 
     Raises:
         ValueError: A value outside its range, weight decay on vectors, a ``vector_dim`` that a
-            parameter does not have, complex parameters.
+            parameter does not have, complex or lazy parameters, vectors cut by sharding.
         RuntimeError: Sparse gradients, in ``step``; ``fused=True`` where nothing can be fused; a
             capture that would not replay what ``step`` does.
     """
@@ -112,6 +120,9 @@ class NDAdam(Optimizer):
             "foreach": foreach,
             "fused": fused,
         }
+        self._skipped = SkippedVectors()
+        self._just_loaded: set[Tensor] = set()  # parameters not stepped since their state was
+        self._device_lrs: dict[int, Tensor] = {}
         super().__init__(params, defaults)
         # Only now, so that a refused group leaves the weights of the groups before it alone.
         for index in range(len(self.param_groups)):
@@ -121,6 +132,10 @@ class NDAdam(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._is_built = True
+        # Also called when a state dict is loaded, which keeps what has been counted.
+        self.__dict__.setdefault("_skipped", SkippedVectors())
+        self.__dict__.setdefault("_just_loaded", set())
+        self.__dict__.setdefault("_device_lrs", {})
         for group in self.param_groups:
             for key, value in self.defaults.items():
                 group.setdefault(key, value)
@@ -156,7 +171,8 @@ class NDAdam(Optimizer):
             for name, p in self._named(index):
                 saved = state_dict["state"].get(saved_ids.pop(0))
                 if saved:
-                    self.state[p] = _fitted_state(name, p, group["vector_dim"], saved)
+                    self.state[p] = fitted_moments(name, p, group["vector_dim"], saved)
+                    self._just_loaded.add(p)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -169,10 +185,30 @@ class NDAdam(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if torch.compiler.is_compiling():
+            take_compiled_step_(self._compiled_batches())
+        else:
+            self._take_step()
+        return loss
+
+    def skipped_vectors(self) -> dict[str, int]:
+        """How many steps the vectors of each parameter have sat out for a broken gradient.
+
+        By name, only of parameters that have any; vectors count apart. Waits for the device.
+        """
+        totals = {}
+        for index in range(len(self.param_groups)):
+            for name, p in self._named(index):
+                total = self._skipped.total(p)
+                if self._fused is not None:
+                    total += self._fused.skipped_vectors(p)
+                if total:
+                    totals[name] = total
+        return totals
+
+    def _take_step(self) -> None:
         fused_groups: list[FusedGroup] = []
         for index, group in enumerate(self.param_groups):
-            if group["vector_dim"] is not None:
-                check_decay(group)
             fused, others = self._split(index)
             if fused:
                 fused_groups.append(fused_group(fused, group))
@@ -180,13 +216,32 @@ class NDAdam(Optimizer):
                 if group["vector_dim"] is None:
                     update_scalars_(batch, group, step)
                 else:
-                    update_vectors_(batch, group, step)
+                    update_vectors_(batch, group, step, self._skipped)
         if fused_groups:
-            assert self.fused_step is not None  # or nothing would have been split off for it
-            # torch's GradScaler sets these two for the duration of a step.
-            scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-            self.fused_step(fused_groups, grad_scale=scale, found_inf=found_inf)
-        return loss
+            self._launch(fused_groups)
+
+    @_disable_dynamo
+    def _compiled_batches(self) -> list[CompiledBatch]:
+        """What the compiled step updates; what is fused is updated here."""
+        # A GradScaler that leaves unscaling to the step relies on the fused one.
+        compiled = getattr(self, "found_inf", None) is None
+        fused_groups: list[FusedGroup] = []
+        batches: list[CompiledBatch] = []
+        for index, group in enumerate(self.param_groups):
+            fused, others = self._split(index, compiled=compiled)
+            if fused:
+                fused_groups.append(fused_group(fused, group))
+            _advance(others)
+            batches += compiled_batches(others, group, self._skipped)
+        if fused_groups:
+            self._launch(fused_groups)
+        return batches
+
+    def _launch(self, groups: "list[FusedGroup]") -> None:
+        assert self.fused_step is not None  # or nothing would have been split off for it
+        # torch's GradScaler sets these two for the duration of a step.
+        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        self.fused_step(groups, grad_scale=scale, found_inf=found_inf)
 
     @property
     def fused_step(self) -> "FusedStep | None":
@@ -208,14 +263,16 @@ class NDAdam(Optimizer):
             if p.grad is not None
         )
 
-    def _split(self, index: int) -> tuple[list[Pair], list[Pair]]:
+    def _split(self, index: int, *, compiled: bool = False) -> tuple[list[Pair], list[Pair]]:
         """What one group updates now: what the fused step takes, and the others."""
         group = self.param_groups[index]
+        if group["vector_dim"] is not None:
+            check_decay(group)
         pairs = self._ready(index)
         fused: list[Pair] = []
         others = pairs
         fused_step = None
-        if pairs and runs_kernels(pairs[0][0]) and wants_fused(group):
+        if pairs and runs_kernels(pairs[0][0]) and wants_fused(group, compiled=compiled):
             fused_step = self.fused_step  # not earlier: loading Triton takes a while
         if fused_step is not None:
             takes, vector_dim = fused_step.takes, group["vector_dim"]
@@ -225,7 +282,8 @@ class NDAdam(Optimizer):
             elif fused:
                 others = [pair for pair in pairs if not takes(pair[0], vector_dim)]
         if pairs and pairs[0][0].is_cuda:
-            prepare_capture(group, pairs[0][0].device, is_fused=not others)
+            device = pairs[0][0].device
+            prepare_capture(group, device, self._device_lrs, index, is_fused=not others)
         return fused, others
 
     def _ready(self, index: int) -> list[Pair]:
@@ -245,8 +303,12 @@ class NDAdam(Optimizer):
             if not state:
                 refuse_new_state_in_capture(p)
                 if group["vector_dim"] is not None:
-                    _normalise(_name_of(group, index, position), p, group["vector_dim"])
-                state.update(_new_state(p, group["vector_dim"]))
+                    normalise_parameter_(_name_of(group, index, position), p, group["vector_dim"])
+                state.update(new_moments(p, group["vector_dim"]))
+            elif self._just_loaded and p in self._just_loaded:
+                self._just_loaded.discard(p)
+                if group["vector_dim"] is not None:
+                    renormalise_parameter_(p, group["vector_dim"])
             pairs.append((p, state))
         return pairs
 
@@ -260,71 +322,24 @@ class NDAdam(Optimizer):
         for name, p in self._named(index):
             # A frozen layer keeps its function; its vectors are normalised when it is trained.
             if vector_dim is not None and p.requires_grad:
-                _normalise(name, p, vector_dim)
+                normalise_parameter_(name, p, vector_dim)
+
+
+def _advance(pairs: list[Pair]) -> None:
+    if pairs:
+        # A tensor: a Python number would be wrapped into one for each parameter.
+        torch._foreach_add_([state["step"] for _, state in pairs], _ONE, alpha=1)
 
 
 def _batches(pairs: list[Pair], group: dict[str, Any]) -> dict[float, list[Operands]]:
     """Operands by step count, which is advanced: parameters count their own steps."""
-    if pairs:
-        # A tensor: a Python number would be wrapped into one for each parameter.
-        torch._foreach_add_([state["step"] for _, state in pairs], _ONE, alpha=1)
+    _advance(pairs)
     batches: dict[float, list[Operands]] = {}
     for p, state in pairs:
-        batch = batches.setdefault(state["step"].item(), [])
-        batch.append(operands(p, state, group["maximize"]))
+        o = operands(p, state, group["maximize"])
+        if o.w.numel() > 0:  # a process may hold nothing of a sharded parameter
+            batches.setdefault(state["step"].item(), []).append(o)
     return batches
-
-
-def _new_state(p: Tensor, vector_dim: int | None) -> dict[str, Tensor]:
-    dtype = p.dtype if p.dtype == torch.float64 else torch.float32
-    shape = _second_moment_shape(p, vector_dim)
-    second = (
-        torch.zeros_like(p, dtype=dtype) if shape == p.shape else p.new_zeros(shape, dtype=dtype)
-    )
-    return {
-        # On the host, like torch's: bias correction then waits for no device.
-        "step": torch.tensor(0.0, dtype=torch.float32, device="cpu"),
-        "exp_avg": torch.zeros_like(p, dtype=dtype),
-        "exp_avg_sq": second,
-    }
-
-
-def _second_moment_shape(p: Tensor, vector_dim: int | None) -> torch.Size:
-    if vector_dim is None:
-        return p.shape
-    kept = vector_dim % p.dim()
-    return torch.Size([size if d == kept else 1 for d, size in enumerate(p.shape)])
-
-
-def _fitted_state(
-    name: str, p: Tensor, vector_dim: int | None, saved: dict[str, Any]
-) -> dict[str, Tensor]:
-    """Saved state on the device, in the type and with the strides that a new one would have."""
-    state = _new_state(p, vector_dim)
-    for key, value in state.items():
-        loaded = torch.as_tensor(saved[key])
-        if loaded.shape != value.shape:
-            raise ValueError(
-                f"{key} of {name} must have shape {tuple(value.shape)}, "
-                f"the loaded state has {tuple(loaded.shape)}"
-            )
-        value.copy_(loaded)
-    return state
-
-
-def _normalise(name: str, p: Tensor, vector_dim: int) -> None:
-    """Give the vectors of ``p`` unit norm; warn when some are zero."""
-    if p.numel() == 0:
-        return
-    with torch.no_grad():
-        zeros = int(normalise_vectors_(p, other_dims(p.dim(), vector_dim)).sum())
-    if zeros:
-        warnings.warn(
-            f"{zeros} of {p.shape[vector_dim]} weight vectors of {name} are zero and cannot be "
-            "normalised: each stays zero until its first step with lr > 0, which gives it unit "
-            "norm in the direction opposite to its gradient",
-            stacklevel=4,
-        )
 
 
 def _name_of(group: dict[str, Any], index: int, position: int) -> str:

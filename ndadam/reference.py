@@ -15,7 +15,8 @@ from torch.optim import Optimizer
 class NDAdamReference(Optimizer):
     """Algorithm 1, for tests and readers. Arguments as in ``NDAdam``.
 
-    It has none of the guards of ``NDAdam``: zero vectors and zero gradients with eps = 0 give NaN.
+    It has none of the guards of ``NDAdam``, which the paper does not have: zero vectors, and zero
+    gradients with eps = 0, give NaN, and a gradient that is not finite makes its vector NaN.
     """
 
     def __init__(

@@ -1,9 +1,13 @@
 """What ND-Adam refuses: group settings outside their range, parameters it cannot update."""
 
+import math
 import numbers
 from typing import Any
 
 from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from ndadam.sharding import refuse_cut_vectors
 
 
 def check_group(group: dict[str, Any]) -> None:
@@ -33,6 +37,11 @@ def check_decay(group: dict[str, Any]) -> None:
 
 def check_parameter(name: str, p: Tensor, vector_dim: int | None) -> None:
     """Refuse a parameter that cannot be updated with this ``vector_dim``."""
+    if is_lazy(p):
+        raise ValueError(
+            f"{name} has no shape yet: run one batch through the model, which gives its lazy "
+            "modules their shapes, and make the optimizer then"
+        )
     if p.is_complex():
         raise ValueError(f"{name} is complex ({p.dtype}); NDAdam takes real parameters only")
     if not p.is_floating_point():
@@ -40,13 +49,15 @@ def check_parameter(name: str, p: Tensor, vector_dim: int | None) -> None:
     if vector_dim is not None and p.dim() < 2:
         raise ValueError(
             f"weight vectors need a parameter of 2 or more dimensions, got {name} of shape "
-            f"{tuple(p.shape)}; put it into a group with vector_dim=None"
+            f"{tuple(p.shape)}; put it into a group with vector_dim=None. If a sharding wrapper "
+            "has flattened it, use one that keeps rows, such as fully_shard"
         )
     if vector_dim is not None and not -p.dim() <= vector_dim < p.dim():
         raise ValueError(
             f"vector_dim must be a dimension of every parameter of its group, got {vector_dim} "
             f"for {name} of shape {tuple(p.shape)}"
         )
+    refuse_cut_vectors(name, p, vector_dim)
 
 
 def _check_rates(group: dict[str, Any]) -> None:
@@ -62,3 +73,5 @@ def _check_rates(group: dict[str, Any]) -> None:
             raise ValueError(f"{key} must be a number, got {value!r}")
         if not value >= 0:
             raise ValueError(f"{key} must be >= 0, got {value}")
+        if value == math.inf:
+            raise ValueError(f"{key} must be finite, got {value}")

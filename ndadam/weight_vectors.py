@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import ParametrizationList
+
+from ndadam.scaled import Scaled
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,11 @@ def assign_parameters(model: nn.Module) -> list[Assignment]:
 
     In registration order. A parameter that several modules share is decided under its first name;
     the others only refer to it. Biases, scales of normalisation layers and everything without a
-    rule are scalars.
+    rule are scalars. So is what a parametrisation (``torch.nn.utils.parametrizations``) computes a
+    weight from: its rows are not the vectors that the layer uses.
+
+    Raises:
+        ValueError: A parameter of a lazy module that has not seen a batch.
     """
     first: dict[nn.Parameter, Assignment] = {}
     layers: dict[str, int] = {}
@@ -137,11 +145,19 @@ def _own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, nn.
 def _assign(
     module: nn.Module, local: str, name: str, parameter: nn.Parameter, layers: dict[str, int]
 ) -> Assignment:
+    if is_lazy(parameter):
+        raise ValueError(
+            f"{name} has no shape yet: run one batch through the model, which gives its lazy "
+            "modules their shapes, and group its parameters then"
+        )
     rule = next(
         (r for r in _RULES if isinstance(module, r.modules) and r.holds_vectors(local)), None
     )
     if rule is None:
         return Assignment(name, parameter, None, None, _why_scalar(module, local, parameter))
+    if parameter.dim() < 2:
+        reason = f"{parameter.dim()} dimension(s): no rows, or flattened by a sharding wrapper"
+        return Assignment(name, parameter, None, None, reason)
     layers[rule.kind] = layers.get(rule.kind, 0) + 1
     layer = f"{rule.kind}{layers[rule.kind]}"
     length = parameter.numel() // max(parameter.shape[rule.vector_dim], 1)
@@ -163,6 +179,8 @@ def _why_scalar(module: nn.Module, local: str, parameter: Tensor) -> str:
     kind = type(module).__name__
     if local.startswith("bias"):
         return f"bias of {kind}"
+    if isinstance(module, ParametrizationList):
+        return "a parametrisation computes the weight from it"
     if isinstance(module, _NORMS):
         return f"scale of {kind}"
     return f"no rule for {kind}.{local}"
@@ -173,6 +191,7 @@ _NORMS = (
     nn.LayerNorm,
     nn.GroupNorm,
     nn.RMSNorm,
+    Scaled,
 )
 
 __all__ = ["Assignment", "WeightVectors", "assign_parameters", "weight_vectors"]

@@ -13,7 +13,8 @@ from torch import Tensor
 pytest.importorskip("triton", reason="the fused step is written in Triton")
 
 from ndadam import fused_kernels as kernels
-from ndadam.fused import FusedGroup, FusedStep, fits_fused_step
+from ndadam.fused import FusedStep, fits_fused_step
+from ndadam.fused_launch import FusedGroup
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 # The interpreter computes what the kernel masks with numpy, which warns where a device does not.
@@ -265,8 +266,10 @@ def test_a_bad_row_is_left_alone_and_touches_no_other(bad: float, length: int) -
     FusedStep()([group_of([alone], [grad.clone()])])
     grad[1, 3] = bad
 
-    FusedStep()([group_of([trained], [grad])])
+    fused = FusedStep()
+    fused([group_of([trained], [grad])])
 
+    assert fused.skipped_vectors(trained.p) == 1
     others = [0, 2, 3]
     assert torch.equal(trained.p[1], before)
     assert not trained.exp_avg[1].any()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ndadam import NDAdam
+from ndadam import NDAdam, param_groups
 
 
 def matrix(dtype=torch.float32):
@@ -13,6 +13,7 @@ def matrix(dtype=torch.float32):
 REFUSED = [
     ({"lr": -0.1}, r"lr must be >= 0, got -0\.1"),
     ({"lr": float("nan")}, "lr must be >= 0, got nan"),
+    ({"lr": float("inf")}, "lr must be finite, got inf"),
     ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
     ({"lr": torch.ones(2)}, "lr must be a number or a tensor of 1 element, got a tensor of shape"),
     ({"lr": torch.tensor(-1.0)}, "lr must be >= 0"),
@@ -94,3 +95,15 @@ def test_the_same_parameter_in_two_groups_is_refused():
 
     with pytest.raises(ValueError, match="more than one parameter group"):
         NDAdam([{"params": [p], "vector_dim": 0}, {"params": [p]}])
+
+
+def test_lazy_parameters_are_refused_until_a_batch_has_given_them_a_shape():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(3))
+
+    with pytest.raises(ValueError, match=r"0\.weight has no shape yet: run one batch"):
+        NDAdam(model.named_parameters(), vector_dim=0)
+    with pytest.raises(ValueError, match=r"0\.weight has no shape yet: run one batch"):
+        param_groups(model)
+    model(torch.ones(2, 4))
+
+    assert [len(group["params"]) for group in NDAdam(param_groups(model)).param_groups] == [1, 1]

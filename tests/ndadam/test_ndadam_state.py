@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ndadam import NDAdam, param_groups
+from ndadam.fused_choice import prepare_capture
 
 
 def small_model(dtype=torch.float32):
@@ -127,9 +128,10 @@ def test_another_default_device_changes_nothing():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_a_step_on_cuda_waits_for_no_result():
+@pytest.mark.parametrize("foreach", [None, True, False])
+def test_a_step_on_cuda_waits_for_no_result(foreach):
     model = small_model().cuda()
-    optimizer = NDAdam(param_groups(model))
+    optimizer = NDAdam(param_groups(model), foreach=foreach)
     for p in model.parameters():
         p.grad = torch.randn_like(p)
     optimizer.step()  # creates the state, and looks for zero vectors
@@ -139,6 +141,31 @@ def test_a_step_on_cuda_waits_for_no_result():
         optimizer.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_stacked_vectors_on_cuda_take_the_steps_of_single_ones(memory_format):
+    models = [small_model().to("cuda", memory_format=memory_format) for _ in range(2)]
+    optimizers = [
+        NDAdam(param_groups(m), foreach=foreach)
+        for m, foreach in zip(models, (True, False), strict=True)
+    ]
+    for step in range(5):
+        generator = torch.Generator().manual_seed(step)
+        for p, q in zip(*(m.parameters() for m in models), strict=True):
+            p.grad = torch.randn(p.shape, generator=generator).cuda()
+            q.grad = p.grad.clone()
+        if step == 2:
+            for model in models:
+                model[0].weight.grad[1, 0, 0, 0] = float("nan")
+        for optimizer in optimizers:
+            optimizer.step()
+
+    for p, q in zip(*map(weights, models), strict=True):
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
+    assert [sum(o.skipped_vectors().values()) for o in optimizers] == [1, 1]
 
 
 @pytest.mark.gpu
@@ -224,3 +251,184 @@ def test_steps_that_a_gradient_scaler_skips_advance_nothing():
 
     assert p.detach().tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
     assert len(optimizer.state) == 0
+
+
+@pytest.mark.parametrize("skips", [0, 1])
+def test_a_gradient_scaler_takes_the_unscaled_step_or_none(skips):
+    """Weights, moments and step counts: a skipped step leaves all, and the norm, as they were."""
+    model, other = small_model(), small_model()
+    optimizer, plain = NDAdam(param_groups(model)), NDAdam(param_groups(other))
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    x = torch.randn(2, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    for step in range(3):
+        for m in (model, other):
+            m.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        other(x).square().mean().backward()
+        if step == 1 and skips:
+            model[0].weight.grad[0, 0, 0, 0] = float("inf")
+            before = weights(model), copy.deepcopy(optimizer.state_dict())
+        scaler.step(optimizer)
+        scaler.update()
+        if step == 1 and skips:
+            assert equal(weights(model), before[0])
+            now, old = optimizer.state_dict()["state"], before[1]["state"]
+            assert all(torch.equal(now[i][key], old[i][key]) for i in old for key in old[i])
+        else:
+            plain.step()
+
+    for p, q in zip(weights(model), weights(other), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+    assert optimizer.state[model[0].weight]["step"].item() == 3 - skips
+    assert optimizer.skipped_vectors() == {}
+
+
+def test_weights_loaded_after_the_state_are_normalised_at_the_next_step():
+    """Also where only some of the vectors have another norm; the others keep their bits."""
+    model = small_model()
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer, 2)
+    saved = optimizer.state_dict()
+
+    other_model = small_model()
+    other = NDAdam(param_groups(other_model))
+    other.load_state_dict(saved)
+    loaded = model.state_dict()
+    loaded["0.weight"] = loaded["0.weight"].clone()
+    loaded["0.weight"][2] *= 5
+    other_model.load_state_dict(loaded)
+    train(model, optimizer, 2, start=2)
+    train(other_model, other, 2, start=2)
+
+    for p, q in zip(weights(other_model), weights(model), strict=True):
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
+    assert torch.equal(other_model[2].weight, model[2].weight)
+
+
+def test_a_state_loads_into_a_model_with_frozen_parts():
+    """Frozen parameters keep weights and state, and go on when they are trained again."""
+    model = small_model()
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer, 2)
+
+    frozen = small_model()
+    frozen[0].weight.requires_grad_(False)
+    other = NDAdam(param_groups(frozen))
+    frozen.load_state_dict(model.state_dict())
+    other.load_state_dict(optimizer.state_dict())
+    train_all_but(frozen[0].weight, frozen, other, 2)
+    assert torch.equal(frozen[0].weight, model[0].weight)
+    assert other.state[frozen[0].weight]["step"].item() == 2
+
+    frozen[0].weight.requires_grad_(True)
+    train(frozen, other, 1, start=2)
+    train(model, optimizer, 1, start=2)
+
+    assert torch.equal(frozen[0].weight, model[0].weight)
+    assert other.state[frozen[2].weight]["step"].item() == 5
+
+
+def train_all_but(p, model, optimizer, steps):
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(step)
+        for q in model.parameters():
+            q.grad = None if q is p else torch.randn(q.shape, generator=generator)
+        optimizer.step()
+    p.grad = None
+
+
+def test_a_state_saved_while_a_part_was_frozen_loads_where_it_is_not():
+    model = small_model()
+    optimizer = NDAdam(param_groups(model))
+    train_all_but(model[0].weight, model, optimizer, 2)
+
+    other_model = small_model()
+    other = NDAdam(param_groups(other_model))
+    other_model.load_state_dict(model.state_dict())
+    other.load_state_dict(optimizer.state_dict())
+    train(model, optimizer, 1, start=2)
+    train(other_model, other, 1, start=2)
+
+    assert equal(weights(other_model), weights(model))
+    assert other.state[other_model[0].weight]["step"].item() == 1
+
+
+def test_the_settings_of_the_saved_groups_win_as_in_torch():
+    model, other_model = small_model(), small_model()
+    optimizer = NDAdam(param_groups(model, alpha_v=0.3), betas=(0.8, 0.99), eps=1e-6)
+    other = NDAdam(param_groups(other_model, alpha_v=0.1), foreach=True)
+
+    other.load_state_dict(optimizer.state_dict())
+
+    group = other.param_groups[0]
+    assert (group["lr"], group["betas"], group["eps"]) == (0.3, (0.8, 0.99), 1e-6)
+
+
+def test_a_state_of_other_groups_is_refused():
+    model = small_model()
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer, 1)
+    saved = optimizer.state_dict()
+
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        NDAdam(list(small_model().parameters())).load_state_dict(saved)
+    fewer = param_groups(small_model())
+    fewer[0]["params"] = []
+    with pytest.raises(ValueError, match="doesn't match the size of optimizer's group"):
+        NDAdam(fewer).load_state_dict(saved)
+
+
+def test_a_state_of_adam_is_refused_where_vectors_need_one_number_each():
+    model = torch.nn.Linear(4, 3, bias=False)
+    adam = torch.optim.Adam(model.parameters())
+    model.weight.grad = torch.ones(3, 4)
+    adam.step()
+    optimizer = NDAdam(param_groups(model))
+    saved = adam.state_dict()
+    saved["param_groups"][0] |= {"vector_dim": 0}
+
+    with pytest.raises(ValueError, match=r"exp_avg_sq of .* must have shape \(3, 1\)"):
+        optimizer.load_state_dict(saved)
+    del saved["state"][0]["exp_avg"]
+    with pytest.raises(ValueError, match="has no exp_avg: it holds"):
+        NDAdam(param_groups(torch.nn.Linear(4, 3, bias=False))).load_state_dict(saved)
+
+
+def test_a_copy_counts_broken_gradients_from_zero_and_shares_nothing():
+    model = torch.nn.Linear(4, 3, bias=False)
+    optimizer = NDAdam(param_groups(model))
+    model.weight.grad = torch.full((3, 4), float("nan"))
+    optimizer.step()
+    other_model, other = copy.deepcopy((model, optimizer))
+    train(other_model, other, 2)
+
+    assert list(optimizer.skipped_vectors().values()) == [3]
+    assert other.skipped_vectors() == {}
+    assert optimizer.state[model.weight]["step"].item() == 1
+
+
+def test_the_state_has_torchs_keys():
+    model = small_model()
+    optimizer = NDAdam(param_groups(model))
+    adam = torch.optim.Adam(model.parameters())
+    train(model, optimizer, 1)
+    adam.step()
+
+    assert set(optimizer.state[model[0].weight]) == set(adam.state[model[0].weight])
+    shared = {"params", "lr", "betas", "eps", "weight_decay", "maximize", "capturable"}
+    assert shared <= set(optimizer.param_groups[0]) & set(adam.param_groups[0])
+
+
+def test_a_number_over_a_capturable_learning_rate_goes_into_its_tensor():
+    """Captured graphs read that tensor, so a schedule that assigns numbers must not replace it."""
+    kept: dict[int, torch.Tensor] = {}
+    group = {"capturable": True, "lr": 0.5}
+    device = torch.device("cpu")
+    prepare_capture(group, device, kept, 0, is_fused=True)
+    first = group["lr"]
+    group["lr"] = 0.25
+
+    prepare_capture(group, device, kept, 0, is_fused=True)
+
+    assert group["lr"] is first
+    assert first.item() == 0.25

@@ -138,15 +138,97 @@ def test_what_has_no_rule_is_a_scalar_and_the_table_says_so():
             super().__init__()
             self.table = nn.Parameter(torch.ones(3, 4))
             self.temperature = nn.Parameter(torch.tensor(1.0))
-            self.linear = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+            self.gain = nn.Parameter(torch.ones(1))
+            self.nothing = nn.Parameter(torch.empty(0, 4))
 
     model = Own()
     assert set(groups_of(model).values()) == {None}
+    table = describe_groups(model).splitlines()
+
+    assert [line.split()[:3] for line in table[1:]] == [
+        ["table", "3x4", "scalars"],
+        ["temperature", "()", "scalars"],
+        ["gain", "1", "scalars"],
+        ["nothing", "0x4", "scalars"],
+    ]
+    assert all("no rule for Own." in line for line in table[1:])
+    take_a_step(model)
+
+
+def take_a_step(model):
+    optimizer = NDAdam(param_groups(model))
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("parametrise", "names"),
+    [
+        (nn.utils.parametrizations.weight_norm, ["original0", "original1"]),
+        (nn.utils.parametrizations.spectral_norm, ["original"]),
+        (nn.utils.parametrizations.orthogonal, ["original"]),
+    ],
+)
+def test_what_a_parametrisation_computes_a_weight_from_is_a_scalar(parametrise, names):
+    """Its rows are not the weight vectors, and its computation would undo their norm."""
+    model = nn.Sequential(parametrise(nn.Linear(4, 3)), nn.Linear(3, 2))
+
+    groups = groups_of(model)
     table = describe_groups(model)
 
-    assert "no rule for Own.table" in table
-    assert "no rule for Own.temperature" in table
-    assert "parametrizations.weight.original1" in table
+    assert groups == {
+        "0.bias": None,
+        **{f"0.parametrizations.weight.{name}": None for name in names},
+        "1.weight": 0,
+        "1.bias": None,
+    }
+    assert table.count("a parametrisation computes the weight from it") == len(names)
+    optimizer = NDAdam(param_groups(model))
+    model(torch.ones(2, 4)).square().sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.Linear(4, 0), lambda: nn.Embedding(0, 3), lambda: nn.Conv2d(2, 0, 1)]
+)
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_layers_without_units_are_passed_over(make):
+    model = nn.Sequential(make(), nn.Linear(4, 3))
+
+    assert "vectors of 0 element(s) cannot turn" in describe_groups(model)
+    take_a_step(model)
+
+
+def test_weights_that_a_wrapper_has_flattened_are_scalars_and_the_table_says_so():
+    model = nn.Linear(4, 3)
+    model.weight = nn.Parameter(model.weight.detach().flatten())
+
+    assert groups_of(model)["weight"] is None
+    assert "1 dimension(s): no rows, or flattened by a sharding wrapper" in describe_groups(model)
+    with pytest.raises(ValueError, match="If a sharding wrapper has flattened it"):
+        NDAdam(model.named_parameters(), vector_dim=0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "size"),
+    [
+        (nn.LSTM(3, 4), "weight_ih_l0", "16 x 3"),
+        (nn.LSTM(3, 4, proj_size=2), "weight_hr_l0", "2 x 4"),
+        (nn.GRU(3, 4, num_layers=2, bidirectional=True), "weight_hh_l1_reverse", "12 x 4"),
+        (nn.LSTMCell(3, 4), "weight_hh", "16 x 4"),
+        (nn.MultiheadAttention(4, 2), "in_proj_weight", "12 x 4"),
+        (nn.MultiheadAttention(4, 2, kdim=3, vdim=5), "v_proj_weight", "4 x 5"),
+        (nn.ConvTranspose3d(4, 6, 2, groups=2), "weight", "3 x 32"),
+        (nn.Conv2d(4, 4, 3, groups=4), "weight", "4 x 9"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_the_table_counts_vectors_and_their_length(layer, name, size):
+    line = next(x for x in describe_groups(layer).splitlines() if x.split()[0] == name)
+
+    assert f"vectors  {size}" in line
 
 
 def test_the_table_names_shape_group_vectors_and_reason():

@@ -1,0 +1,137 @@
+"""Two processes: data parallel training equals one process, whole rows shard, cut rows do not."""
+
+import datetime
+import multiprocessing
+import traceback
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ndadam import NDAdam, param_groups
+
+pytestmark = pytest.mark.skipif(
+    not dist.is_available() or not dist.is_gloo_available(), reason="needs torch's gloo"
+)
+STEPS = 4
+
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 5), nn.ReLU(), nn.Linear(5, 3)
+    ).double()
+
+
+def batch(step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(8, 2, 4, 4, dtype=torch.float64, generator=generator)
+
+
+def train(model, optimizer, part=slice(None)):
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(batch(step)[part]).square().mean().backward()
+        optimizer.step()
+
+
+def alone():
+    model = make_model()
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer)
+    return model, optimizer
+
+
+def assert_close(values, expected):
+    for a, b in zip(values, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def data_parallel(rank):
+    """Each process sees half of every batch."""
+    model = nn.parallel.DistributedDataParallel(make_model())
+    train(model, NDAdam(param_groups(model)), slice(rank * 4, rank * 4 + 4))
+
+    assert_close(model.parameters(), alone()[0].parameters())
+
+
+def sharded_along_rows(rank):
+    """Every process holds whole rows, five of a layer unevenly, and turns its own."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(make_model())
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer, slice(rank * 4, rank * 4 + 4))
+    other, expected = alone()
+
+    assert_close((p.full_tensor() for p in model.parameters()), other.parameters())
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        state, whole = optimizer.state[p], expected.state[q]
+        assert state["step"].item() == whole["step"].item()
+        for key in ("exp_avg", "exp_avg_sq"):
+            assert state[key].shape == whole[key].shape
+            assert state[key].placements == p.placements
+            assert_close([state[key].full_tensor()], [whole[key]])
+    saved = optimizer.state_dict()
+    optimizer.load_state_dict(saved)
+    train(model, optimizer, slice(rank * 4, rank * 4 + 4))
+    train(other, expected)
+    assert_close((p.full_tensor() for p in model.parameters()), other.parameters())
+
+
+def sharded_through_rows(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    w = torch.arange(1.0, 13.0).view(4, 3)
+    cut = nn.Parameter(distribute_tensor(w, mesh, [Shard(1)]))
+    with pytest.raises(ValueError, match=r"head\.weight of shape \(4, 3\) is sharded through its"):
+        NDAdam([("head.weight", cut)], vector_dim=0)
+    NDAdam([cut])  # scalars know no rows
+    NDAdam([cut], vector_dim=1)  # its columns are whole
+    copies = nn.Parameter(distribute_tensor(w, mesh, [Replicate()]))
+    NDAdam([copies], vector_dim=0)
+
+    rows = torch.linalg.vector_norm(copies.full_tensor(), dim=1)
+    torch.testing.assert_close(rows, torch.ones(4))
+
+
+CASES = {f.__name__: f for f in (data_parallel, sharded_along_rows, sharded_through_rows)}
+
+
+def process(rank, port, results):
+    """Run every case; the results are the names of those that passed, and tracebacks."""
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, 2, timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    outcome = {}
+    for name, case in CASES.items():
+        try:
+            case(rank)
+            outcome[name] = "passed"
+        except BaseException:
+            outcome[name] = traceback.format_exc()
+    results.put(outcome)
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """What each of two processes says about each case."""
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    workers = [context.Process(target=process, args=(rank, store.port, results)) for rank in (0, 1)]
+    for worker in workers:
+        worker.start()
+    found = [results.get(timeout=90) for _ in workers]
+    for worker in workers:
+        worker.join(timeout=30)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes(case, outcomes):
+    assert [outcome[case] for outcome in outcomes] == ["passed", "passed"]
