@@ -34,7 +34,7 @@ def kernels_run_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_model(dtype: torch.dtype = torch.float32) -> nn.Module:
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
         nn.BatchNorm2d(8),
         nn.ConvTranspose2d(8, 4, 2, stride=2),  # vectors along dimension 1: not dense
         nn.Flatten(),
