@@ -1,6 +1,8 @@
-"""Takes the screenshots of the documentation from a seeded store, whose names say so.
+"""Takes the screenshots of the documentation from what a quickstart left in its home.
 
-python -m tests.dashboards.screenshots docs/images
+python -m tests.dashboards.screenshots docs/images [.ndsweep]
+
+Without a home it seeds a store with made-up numbers, to look at the pages while working on them.
 """
 
 import sys
@@ -34,25 +36,36 @@ def take(browser: Browser, url: str, path: Path, scheme: Scheme, height: int) ->
     context.close()
 
 
-def main(folder: Path) -> None:
+def seeded(store: Store) -> None:
+    """Fill an empty store with a sweep, a match and more, named for what they are."""
+    with seeding.stopped_clock(1600) as clock:
+        seeding.finished_sweep(store, "made-up-numbers", clock)
+        seeding.finished_match(store, clock, "made-up-match")
+        seeding.running_sweep(store, "made-up-numbers-live", clock)
+        seeding.create(store, "cifar10-table-1")
+
+
+def main(folder: Path, home: Path | None = None) -> None:
     """Write sweeps.png, sweep.png, trial.png and match.png, and a dark one of the sweep."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as home:
-        store = Store(f"sqlite:///{home}/store.db")
+    with tempfile.TemporaryDirectory() as made:
+        place = home or Path(made)
+        store = Store(f"sqlite:///{place.absolute()}/store.db")
         store.migrate()
-        with seeding.stopped_clock(1600) as clock:
-            sweep = seeding.finished_sweep(store, "made-up-numbers", clock)
-            match = seeding.finished_match(store, clock, "made-up-match")
-            seeding.running_sweep(store, "made-up-numbers-live", clock)
-            seeding.create(store, "cifar10-table-1")
-        with served(store, Path(home)) as url, chromium() as browser:
-            take(browser, url, folder / "sweeps.png", "light", 420)
-            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep.png", "light", 1610)
-            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep-dark.png", "dark", 1610)
+        if home is None:
+            seeded(store)
+        finished = store.list_sweeps(state="complete").items
+        sweep, match = (
+            next(one.id for one in finished if one.kind == kind) for kind in ("sweep", "match")
+        )
+        with served(store, place) as url, chromium() as browser:
+            take(browser, url, folder / "sweeps.png", "light", 420 if home is None else 320)
+            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep.png", "light", 1700)
+            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep-dark.png", "dark", 1700)
             take(browser, f"{url}/sweeps/{sweep}/trials/0", folder / "trial.png", "light", 1300)
             take(browser, f"{url}/matches/{match}", folder / "match.png", "light", 1310)
         store.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))
