@@ -5,14 +5,19 @@ What needs a card is in test_cuda.py; the launches themselves are in test_step_p
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
 
-from worker import TrainConfig, train
+import worker
+from worker import TrainConfig
 from worker.device import choose_device
 from worker.graph_steps import GraphSteps
 from worker.run_state import Run
+
+#: Deterministic runs take the plain loop all the same.
+train = partial(worker.train, replay_steps=True)
 
 
 class Replay:
@@ -97,7 +102,7 @@ def test_a_divergence_is_found_in_the_record(data_home, tiny_config, monkeypatch
 def test_a_run_is_freed_as_soon_as_it_is_dropped(data_home, tiny_config):
     """What a card holds for it must not wait for the garbage collector."""
     config = variant(tiny_config).resolved()
-    run = Run(config, data_home, choose_device(config), None, lambda: False)
+    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
     for _ in range(2):
         run.take_step()
     run.tally.drain()
@@ -114,7 +119,7 @@ def test_a_run_is_freed_as_soon_as_it_is_dropped(data_home, tiny_config):
 
 def test_learning_rates_are_those_of_the_schedule(data_home, tiny_config):
     config = variant(tiny_config, lr_schedule=((0, 0.0), (6, 1.0), (12, 0.1)), steps=12).resolved()
-    run = Run(config, data_home, choose_device(config), None, lambda: False)
+    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
 
     for step in range(5):
         run.take_step()
