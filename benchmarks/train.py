@@ -3,51 +3,50 @@
     python -m benchmarks.train [--device cpu|cuda] [--json FILE]
 
 The plain script is what one writes first: eager, TF32, channels first, torch's fused SGD, a random
-batch that already is on the device, no augmentation, no schedule, no logging. The engine trains on
-CIFAR-10, or on noise of its shape where that is not prepared, with augmentation and schedule, as
-``worker.train`` does; diagnostics are what is measured around the steps and read once per epoch.
-*run* is ``worker.train`` over a whole epoch, evaluation of a tenth of the set included.
+batch that already is on the device, no augmentation, no schedule, no logging; on a CPU it is the
+faster of channels first and last, with the engine's optimizer. The engine trains on CIFAR-10, or on
+noise of its shape where that is not prepared, with augmentation and schedule, as ``worker.train``
+does; on a CPU on the digits, as the quickstart does. Rows:
+
+* *steps*: the engine's steps, losses recorded;
+* *steps, measured once per epoch* and *every 100 steps*: the same with all diagnostics of a report,
+  and what they cost;
+* *whole run*: ``worker.train`` over epochs with a report and the evaluation of a tenth of the set
+  each, what evaluations take of it, and what 80,000 steps take with the start of the process.
 """
 
 import argparse
 import json
 import os
 import platform
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 
-from ndadam import WideResNet
-from worker import TrainConfig, train
-from worker.datasets import Arrays, default_home, list_datasets, write_dataset
-from worker.device import arithmetic, choose_device
-from worker.run_state import Run
+from benchmarks.training_times import (
+    BATCH,
+    DETAILED,
+    FULL_RUN,
+    NETWORKS,
+    OPTIMIZERS,
+    REPORT_EVERY,
+    engine_seconds,
+    full_run_seconds,
+    make_config,
+    plain_seconds,
+    starts,
+    whole_run,
+)
+from worker.config import TrainConfig
+from worker.datasets import Arrays, dataset_info, default_home, list_datasets, write_dataset
+from worker.digits import prepare_digits
 
-NETWORKS = {
-    "cuda": {"WRN-22-7.5": (22, 7.5), "WRN-28-10": (28, 10.0)},
-    "cpu": {"WRN-10-1": (10, 1.0)},
-}
-#: The network whose runs and starts are timed too.
-DETAILED = "WRN-22-7.5"
-OPTIMIZERS = ("sgd", "ndadam")
-BATCH = 128
-#: Steps of one timed round, and rounds.
-STEPS = {"cuda": 40, "cpu": 3}
-ROUNDS = 5
-#: Steps before the first round: the engine captures its graph in them.
-WARM_UP = {"cuda": 8, "cpu": 1}
-#: Of a run; the first starts it up and the last reads the test set.
-EPOCHS = 3
+Row = dict[str, Any]
 
 
 def main() -> None:
@@ -55,256 +54,136 @@ def main() -> None:
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default)
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
-    parser.add_argument("--start-of", choices=list(NETWORKS["cuda"]), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    device = arguments.device
-    with data_home() as (home, dataset):
-        if arguments.start_of is not None:
-            print(json.dumps(start_times(arguments.start_of, home, dataset)))
-            return
-        figures = measure(device, home, dataset)
-    if figures["start"]:
-        print()
-        print(start_table(figures["start"]))
+    with data_home(arguments.device) as (home, dataset):
+        figures = measure(arguments.device, home, dataset)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure(device: str, home: Path, dataset: str) -> dict[str, Any]:
+def measure(device: str, home: Path, dataset: str) -> Row:
     """Every figure of the benchmark, as JSON values; prints each row as soon as it is there."""
     machine = describe_machine(device)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    print(f"images: {dataset}, batch {BATCH}\n\n{THROUGHPUT_HEAD}", flush=True)
-    throughput: list[dict[str, Any]] = []
+    print(f"images: {dataset}, batch {BATCH[device]}", flush=True)
+    start, rows = [], []
+    with tempfile.TemporaryDirectory() as cache:
+        if device == "cuda":
+            # First, while this process holds nothing of the card; what they compile is used here.
+            for network in DETAILED:
+                if network in NETWORKS[device]:
+                    start.append(starts(network, dataset, home, Path(cache)))
+            os.environ["TRITON_CACHE_DIR"] = cache
+            print(f"\n{start_table(start)}", flush=True)
+        print(f"\n{HEAD}", flush=True)
+        for row in throughput(device, home, dataset, {one["network"]: one for one in start}):
+            rows.append(row)
+            print(table_line(row, BATCH[device]), flush=True)
+    return {"machine": machine, "dataset": dataset, "start": start, "throughput": rows}
 
-    def add(row: dict[str, Any], plain: float) -> None:
-        throughput.append(row | {"ratio": plain / row["seconds"]})
-        print(throughput_line(throughput[-1]), flush=True)
 
+def throughput(device: str, home: Path, dataset: str, start: dict[str, Row]) -> Iterator[Row]:
+    """Rows of the table, network by network."""
+    shape = dataset_info(dataset, home).shape
     for network in NETWORKS[device]:
-        plain = plain_step_seconds(device, network)
-        row = {"network": network, "who": "plain script", "optimizer": "sgd", "seconds": plain}
-        add(row, plain)
+        plain = None
         for optimizer in OPTIMIZERS:
-            for row in engine_rows(device, network, optimizer, home, dataset):
-                add(row, plain)
-    start = []
-    if device == "cuda":
-        start = [first_steps(DETAILED, home)]
-    return {
-        "machine": machine,
-        "dataset": dataset,
-        "throughput": throughput,
-        "start": start,
-    }
-
-
-def step_seconds(take: Callable[[], object], device: str) -> float:
-    """Median over rounds of the time of one step."""
-    for _ in range(WARM_UP[device]):
-        take()
-    rounds = []
-    for _ in range(ROUNDS):
-        synchronize(device)
-        began = time.perf_counter()
-        for _ in range(STEPS[device]):
-            take()
-        synchronize(device)
-        rounds.append((time.perf_counter() - began) / STEPS[device])
-    return statistics.median(rounds)
-
-
-def plain_step_seconds(device: str, network: str) -> float:
-    """The plain script."""
-    if device == "cuda":
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-        conv: Any = torch.backends.cudnn
-        conv.conv.fp32_precision = "tf32"
-        torch.backends.cudnn.benchmark = True
-    model = WideResNet(
-        *NETWORKS[device][network],
-        10,
-        activation="leaky_relu",
-        shortcut="pool_pad",
-        init="fan_in_normal",
-        bn_eps=1e-3,
-    ).to(device)
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3, fused=True
-    )
-    images = torch.randn(BATCH, 3, 32, 32, device=device)
-    labels = torch.randint(10, (BATCH,), device=device)
-
-    def take() -> None:
-        optimizer.zero_grad()
-        functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-
-    return step_seconds(take, device)
-
-
-def make_config(
-    device: str, network: str, optimizer: str, dataset: str, **more: Any
-) -> TrainConfig:
-    """A paper-tf run of a network, as fast as the device can do it."""
-    depth, widen_factor = NETWORKS[device][network]
-    return TrainConfig(
-        dataset=dataset,
-        depth=depth,
-        widen_factor=widen_factor,
-        optimizer=optimizer,
-        batch_size=BATCH,
-        precision="bf16" if device == "cuda" else "fp32",
-        device=device,
-        **more,
-    )
+            config = make_config(device, network, optimizer, dataset)
+            if plain is None or device == "cpu":
+                layouts = (False,) if device == "cuda" else (False, True)
+                plain = min(plain_seconds(config, shape, channels_last=last) for last in layouts)
+                yield {
+                    "network": network,
+                    "optimizer": optimizer,
+                    "who": "plain script",
+                    "seconds": plain,
+                    "ratio": 1.0,
+                }
+            for row in engine_rows(config, home, network in DETAILED, start.get(network)):
+                named = {"network": network, "optimizer": optimizer} | row
+                yield named | {"ratio": plain / row["seconds"]}
 
 
 def engine_rows(
-    device: str, network: str, optimizer: str, home: Path, dataset: str
-) -> Iterator[dict[str, Any]]:
-    """The engine: its steps, its steps with diagnostics, and whole runs."""
-    row = {"network": network, "optimizer": optimizer}
-    config = make_config(
-        device, network, optimizer, dataset, steps=80_000, validation_fraction=0.0
-    ).resolved()
-    chosen = choose_device(config)
-    with arithmetic(config, chosen):
-        run = Run(config, home, chosen, None, lambda: False, replay_steps=True)
-
-        def bare() -> None:
-            run.steps.take(run.step)
-            run.step += 1
-
-        yield row | {"who": "engine, diagnostics off", "seconds": step_seconds(bare, device)}
-        run.tally.drain()
-        yield row | {"who": "engine", "seconds": epoch_seconds(run, device)}
-    if device == "cuda" and network == DETAILED:
-        yield row | {"who": "engine, run"} | run_seconds(network, optimizer, home, dataset)
-
-
-def epoch_seconds(run: Run, device: str) -> float:
-    """Time of one step in epochs that measure and read what a report holds."""
-    steps = run.length.steps_per_epoch if device == "cuda" else STEPS[device]
-    rounds = []
-    for _ in range(2):
-        # To the start of an epoch, so that each round has one report at its end.
-        while run.step % steps:
-            run.take_step()
-        synchronize(device)
-        began = time.perf_counter()
-        for _ in range(steps):
-            run.take_step()
-        run.tally.drain()
-        run.dynamics.metrics()
-        synchronize(device)
-        rounds.append((time.perf_counter() - began) / steps)
-    return min(rounds)
-
-
-def run_seconds(network: str, optimizer: str, home: Path, dataset: str) -> dict[str, float]:
-    """Wall time of a step in ``worker.train``, and the part of it that is evaluation."""
-    config = make_config("cuda", network, optimizer, dataset, epochs=EPOCHS)
-    reports = train(config, data_home=home, replay_steps=True)
-    next(reports)
-    began = time.perf_counter()
-    wall, training, steps = 0.0, 0.0, 0
-    for report in reports:
-        if report.status != "running":
-            break
-        wall = time.perf_counter() - began
-        steps += report.num_steps // EPOCHS
-        images = report.num_steps // EPOCHS * BATCH
-        training += images / report.metrics["images_per_second"]
-    reports.close()
-    return {"seconds": wall / steps, "evaluation": 1 - training / wall}
-
-
-def start_times(network: str, home: Path, dataset: str) -> dict[str, float]:
-    """Seconds from ``train`` to step 1, of the first and of a second trial of this process."""
-    torch.zeros(1, device="cuda")
-
-    def first_step(seed: int, lr: float) -> float:
-        began = time.perf_counter()
-        config = make_config(
-            "cuda", network, "sgd", dataset, steps=1000, report_every=1, lr=lr, seed=seed
-        ).resolved()
-        device = choose_device(config)
-        with arithmetic(config, device):
-            run = Run(config, home, device, None, lambda: False, replay_steps=True)
-            run.take_step()
-            torch.cuda.synchronize()
-        return time.perf_counter() - began
-
-    return {"first_trial": first_step(0, 0.1), "second_trial": first_step(1, 0.05)}
-
-
-def first_steps(network: str, home: Path) -> dict[str, Any]:
-    """Start times of a process with an empty compile cache, and of the next with a full one."""
-    row: dict[str, Any] = {"network": network}
-    with tempfile.TemporaryDirectory() as cache:
-        for name in ("cold", "warm"):
-            environment = os.environ | {"TRITON_CACHE_DIR": cache, "NDSWEEP_DATA": str(home)}
-            command = [sys.executable, "-m", "benchmarks.train", "--start-of", network]
-            began = time.perf_counter()
-            done = subprocess.run(command, env=environment, capture_output=True, check=True)
-            whole = time.perf_counter() - began
-            times = json.loads(done.stdout.splitlines()[-1])
-            row[name] = times | {"process": whole}
-    return row
+    config: TrainConfig, home: Path, is_detailed: bool, start: Row | None
+) -> Iterator[Row]:
+    """The engine's rows for one network and optimizer."""
+    for every in REPORT_EVERY if is_detailed else REPORT_EVERY[:1]:
+        found = engine_seconds(config.model_copy(update={"report_every": every}), home)
+        if every is None:
+            yield {"who": "steps", "seconds": found["off"]}
+        span = "once per epoch" if every is None else f"every {every} steps"
+        yield {
+            "who": f"steps, measured {span}",
+            "seconds": found["on"],
+            "diagnostics": found["on"] / found["off"] - 1,
+        }
+    if not is_detailed:
+        return
+    run: Row = {"who": "whole run", **whole_run(config, home)}
+    if start is not None:
+        run |= {
+            f"full_run_{name}_minutes": full_run_seconds(run, start[name]) / 60
+            for name in ("warm", "cold")
+        }
+    yield run
 
 
 @contextmanager
-def data_home() -> Iterator[tuple[Path, str]]:
+def data_home(device: str) -> Iterator[tuple[Path, str]]:
     """A data home and the set in it: CIFAR-10 where it is prepared, else noise of its shape."""
-    home = default_home()
-    names = [info.name for info in list_datasets(home)]
-    for name in ("cifar10", "noise32"):
-        if name in names:
-            yield home, name
-            return
-    generator = np.random.default_rng(0)
-
-    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        images = generator.integers(0, 256, (count, 32, 32, 3), np.uint8)
-        return images, (np.arange(count) % 10).astype("<u2")
-
     with tempfile.TemporaryDirectory() as folder:
+        if device == "cpu":
+            prepare_digits(folder)
+            yield Path(folder), "digits"
+            return
+        home = default_home()
+        if "cifar10" in [info.name for info in list_datasets(home)]:
+            yield home, "cifar10"
+            return
+        generator = np.random.default_rng(0)
+
+        def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+            images = generator.integers(0, 256, (count, 32, 32, 3), np.uint8)
+            return images, (np.arange(count) % 10).astype("<u2")
+
         arrays = Arrays(*draw(50_000), *draw(10_000))
         classes = tuple("0123456789")
         write_dataset("noise32", Path(folder), arrays, classes=classes, source="random")
         yield Path(folder), "noise32"
 
 
-def synchronize(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+HEAD = f"""\
+| network | optimizer | | ms/step | images/s | × plain | diagnostics | evaluation | {FULL_RUN:,} \
+steps, min (cold) |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 
-THROUGHPUT_HEAD = """\
-| network | optimizer | | ms/step | images/s | × plain | evaluation |
-| --- | --- | --- | ---: | ---: | ---: | ---: |"""
-
-
-def throughput_line(row: dict[str, Any]) -> str:
+def table_line(row: Row, batch: int) -> str:
     """One measurement, in Markdown."""
-    evaluation = f"{row['evaluation']:.1%}" if "evaluation" in row else ""
+    parts = [f"{row[name]:+.1%}" if name in row else "" for name in ("diagnostics", "evaluation")]
+    whole = ""
+    if "full_run_warm_minutes" in row:
+        whole = f"{row['full_run_warm_minutes']:.2f} ({row['full_run_cold_minutes']:.2f})"
     return (
         f"| {row['network']} | {row['optimizer']} | {row['who']} | {row['seconds'] * 1e3:.3f} | "
-        f"{BATCH / row['seconds']:,.0f} | {row['ratio']:.2f} | {evaluation} |"
+        f"{batch / row['seconds']:,.0f} | {row['ratio']:.2f} | {parts[0]} | "
+        f"{parts[1].lstrip('+')} | {whole} |"
     )
 
 
-def start_table(rows: list[dict[str, Any]]) -> str:
+def start_table(rows: list[Row]) -> str:
     """Markdown: seconds to step 1."""
     lines = [
-        "| network | cold | warm cache, new process | second trial of a process |",
-        "| --- | ---: | ---: | ---: |",
+        "| start | compiled kernels | process to step 1 | `train` to step 1 | to replayed steps | "
+        "second trial to step 1 | to replayed steps |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
+    columns = ("process", "step_1", "replaying", "second_trial_step_1", "second_trial_replaying")
     for row in rows:
-        cold, warm = row["cold"]["first_trial"], row["warm"]["first_trial"]
-        again = row["warm"]["second_trial"]
-        lines.append(f"| {row['network']} | {cold:.1f} s | {warm:.1f} s | {again:.2f} s |")
+        for name, kernels in (("cold", "none"), ("warm", "cached")):
+            values = " | ".join(f"{row[name][column]:.2f} s" for column in columns)
+            lines.append(f"| {row['network']} | {kernels} | {values} |")
     return "\n".join(lines)
 
 
