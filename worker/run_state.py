@@ -63,7 +63,7 @@ class Run:
         measurement: Measurement | None,
         stop: Callable[[], bool],
         *,
-        replay_steps: bool = False,
+        replay_steps: bool = True,
     ) -> None:
         self.config, self.device, self._stop = config, device, stop
         measured = measurement.model_dump_json() if measurement else "nothing"
