@@ -13,10 +13,11 @@ from torch.optim import Optimizer
 from ndadam import weight_vectors
 from worker.config import TrainConfig
 
-#: What ``step_quantities`` measures, in this order.
+#: What ``layer_quantities`` measures, in this order.
 QUANTITIES = ("effective_lr", "angular_update", "weight_norm")
-#: Part of weight decay's momentum that may be missing when its record starts late.
-_FORGOTTEN = 1e-4
+#: Part of weight decay's momentum that may be missing when its record starts late. What stands in
+#: for it is off by a few percent itself, so the ratio is off by some 1e-3 of its value at most.
+_FORGOTTEN = 1e-2
 
 
 class LayerMeter:
@@ -25,35 +26,36 @@ class LayerMeter:
     def __init__(self, config: TrainConfig, model: nn.Module, optimizer: Optimizer) -> None:
         self._layers = weight_vectors(model)
         self._parameters = [layer.parameter for layer in self._layers]
+        self._counts = [layer.count for layer in self._layers]
         self._decay = DecayMomentum(config, self._parameters, optimizer)
         self._before: list[Tensor] | None = None
-        self._measured: Tensor | None = None  # (layers, quantities)
+        self._measured: Tensor | None = None  # (quantities, layers)
         self._metrics: dict[str, float] = {}
 
+    @torch.no_grad()
     def before_step(self, step: int, report_step: int) -> None:
         """Call before every step, with the number of steps after which the next report comes."""
         if report_step - step <= self._decay.window:
             self._decay.update(step)
         if report_step == step + 1:
-            self._before = [p.detach().clone() for p in self._parameters]
+            self._before = [p.clone() for p in self._parameters]
 
+    @torch.no_grad()
     def after_step(self) -> None:
         """Call after every step; does something only in the last one before a report."""
         if self._before is None:
             return
-        rows = [
-            torch.cat([step_quantities(before, after, dim), self._decay.ratio(i, before, after)])
-            for i, (before, after, dim) in enumerate(self._steps())
-        ]
-        self._measured = torch.stack(rows)
+        products, ratios = [], []
+        for i, (before, layer) in enumerate(zip(self._before, self._layers, strict=True)):
+            w0 = _rows(before, layer.vector_dim)
+            step = _rows(layer.parameter, layer.vector_dim) - w0
+            products.append(row_products(w0, step))
+            if self._decay.window:
+                ratios.append(self._decay.ratio(i, w0, step, layer.vector_dim))
+        self._measured = layer_quantities(torch.cat(products, 1), self._counts)
+        if ratios:
+            self._measured = torch.cat([self._measured, torch.stack(ratios)[None]])
         self._before = None
-
-    def _steps(self) -> list[tuple[Tensor, Tensor, int]]:
-        assert self._before is not None
-        return [
-            (before, layer.parameter.detach(), layer.vector_dim)
-            for before, layer in zip(self._before, self._layers, strict=True)
-        ]
 
     def metrics(self) -> dict[str, float]:
         """The newest measurement, by metric name."""
@@ -61,8 +63,8 @@ class LayerMeter:
             names = (*QUANTITIES, "projection_ratio")
             self._metrics = {
                 f"{quantity}/{layer.layer}": value
-                for layer, row in zip(self._layers, self._measured.tolist(), strict=True)
-                for quantity, value in zip(names, row, strict=False)
+                for quantity, row in zip(names, self._measured.tolist(), strict=False)
+                for layer, value in zip(self._layers, row, strict=True)
             }
             self._measured = None
         return self._metrics
@@ -77,27 +79,38 @@ class LayerMeter:
         self._decay.load(state["decay"])
 
 
-def step_quantities(
-    before: Tensor,  # weights of one layer, V of them along ``vector_dim``
-    after: Tensor,
-    vector_dim: int,
-) -> Tensor:  # (3,) as QUANTITIES
-    """Effective learning rate, angle in radians and norm of a layer, root mean square over vectors.
+def row_products(
+    w0: Tensor,  # (V, D) float64: weights before a step
+    step: Tensor,  # (V, D) float64: what it added to them
+) -> Tensor:  # (3, V)
+    """||w0||, ||step|| and <w0, step> of each vector."""
+    norms = [torch.linalg.vector_norm(x, dim=1) for x in (w0, step)]
+    return torch.stack([*norms, (w0 * step).sum(1)])
+
+
+def layer_quantities(
+    products: Tensor,  # (3, V) as ``row_products``, vectors of all L layers
+    counts: list[int],  # vectors of each layer
+) -> Tensor:  # (3, L) as QUANTITIES
+    """Effective learning rate, angle in radians and norm of layers, root mean square over vectors.
 
     The effective learning rate of a vector is ||w_t - w_(t-1)|| / ||w_(t-1)||, its norm that of
     w_(t-1). Vectors of norm 0 are left out of the first two.
     """
-    w0, w1 = _rows(before, vector_dim), _rows(after, vector_dim)
-    norm0 = torch.linalg.vector_norm(w0, dim=1)
-    norm1 = torch.linalg.vector_norm(w1, dim=1)
+    norm0, moved, along = products
+    growth = 2 * along + moved.square()  # ||w_t||^2 - ||w_(t-1)||^2
+    norm1 = (norm0.square() + growth).clamp(min=0).sqrt()
     moves = (norm0 > 0) & (norm1 > 0)
-    relative = torch.linalg.vector_norm(w1 - w0, dim=1) / norm0
     # Half the chord between the two directions is the sine of half the angle; an arc cosine would
-    # lose every digit at angles this small.
-    chord = torch.linalg.vector_norm(w1 / norm1[:, None] - w0 / norm0[:, None], dim=1)
+    # lose every digit at angles this small, and so would the difference of two large norms.
+    stretch = growth / (norm0 + norm1)
+    chord = ((moved.square() - stretch.square()) / (norm0 * norm1)).clamp(min=0).sqrt()
     angle = 2 * torch.asin((chord / 2).clamp(max=1))
-    squares = torch.where(moves, torch.stack([relative, angle]).square(), 0).sum(1) / moves.sum()
-    return torch.cat([squares, norm0.square().mean()[None]]).sqrt()
+    squares = torch.stack([moved / norm0, angle]).square()
+    rows = torch.stack([*torch.where(moves, squares, 0), norm0.square(), moves.double()])
+    sums = torch.stack([part.sum(1) for part in torch.split(rows, counts, 1)], 1)  # (4, L)
+    number = torch.stack([sums[3], sums[3], sums.new_tensor(counts)])
+    return (sums[:3] / number).sqrt()
 
 
 def _rows(weights: Tensor, vector_dim: int) -> Tensor:  # (V, D) float64
@@ -108,9 +121,10 @@ class DecayMomentum:
     """The share of SGD's momentum that weight decay put there, for ``projection_ratio``.
 
     Delta w = Delta w^l + Delta w^p with Delta w^p = -lr * buf^p and
-    buf^p <- mu * buf^p + lambda * w (arXiv:1709.04546, Sec. 5.1 and Fig. 1(a)). It is kept only for
-    the last ``window`` steps before a report: a record that starts from the value of a vector that
-    stood still, lambda * w / (1 - mu), has forgotten that by then.
+    buf^p <- mu * buf^p + lambda * w (arXiv:1709.04546, Sec. 5.1 and Fig. 1(a)). What is kept is
+    (1 - mu) / lambda * buf^p, an average of the past weights, and only for the last ``window``
+    steps before a report: a record that starts from the average of a vector that stood still, w
+    itself, has forgotten that by then.
     """
 
     def __init__(
@@ -127,7 +141,7 @@ class DecayMomentum:
         if decays:
             forget = math.log(_FORGOTTEN) / math.log(self._momentum) if self._momentum else 1
             self.window = math.ceil(forget)
-        self._buffers: list[Tensor] = []
+        self._averages: list[Tensor] = []
         self._next_step = -1
 
     @torch.no_grad()
@@ -135,38 +149,39 @@ class DecayMomentum:
         """Take in the weights before one step."""
         weights = [p.detach() for p in self._parameters]
         if step != self._next_step:
-            self._buffers = [torch.zeros_like(w) for w in weights]
-            if step > 0:
-                resting = self._lambda / (1 - self._momentum)
-                torch._foreach_add_(self._buffers, weights, alpha=resting)
-        torch._foreach_mul_(self._buffers, self._momentum)
-        torch._foreach_add_(self._buffers, weights, alpha=self._lambda)
+            start = torch.zeros_like if step == 0 else torch.clone
+            self._averages = [start(w) for w in weights]
+        torch._foreach_lerp_(self._averages, weights, 1 - self._momentum)
         self._next_step = step + 1
 
-    def ratio(self, layer: int, before: Tensor, after: Tensor) -> Tensor:
-        """Scalar projection of Delta w^l on Delta w^p over ||Delta w^p||, mean over vectors: (1,).
+    @torch.no_grad()
+    def ratio(
+        self,
+        layer: int,
+        w0: Tensor,  # (V, D) float64: weights before the step
+        step: Tensor,  # (V, D) float64: what it added to them
+        vector_dim: int,
+    ) -> Tensor:  # ()
+        """Scalar projection of Delta w^l on Delta w^p over ||Delta w^p||, mean over vectors.
 
-        Empty for optimizers without L2 on the weight vectors. Its plateau for independent gradients
-        is -2 mu / (1 + mu)^2.
+        Its plateau for independent gradients is -2 mu / (1 + mu)^2.
         """
-        if not self.window:
-            return before.new_zeros(0, dtype=torch.float64)
-        w0, w1 = _rows(before, 0), _rows(after, 0)
-        decay = _rows(self._buffers[layer], 0)
+        decay = _rows(self._averages[layer], vector_dim) * (self._lambda / (1 - self._momentum))
         if self._nesterov:
             decay = self._momentum * decay + self._lambda * w0
-        part = -float(self._optimizer.param_groups[0]["lr"]) * decay
-        ratio = ((w1 - w0 - part) * part).sum(1) / part.square().sum(1)
-        return ratio.mean()[None]
+        # Not read here: on a card it is a number that the device holds.
+        lr = self._optimizer.param_groups[0]["lr"]
+        ratios: Tensor = (step * decay).sum(1) / (-lr * decay.square().sum(1)) - 1
+        return ratios.mean()
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"buffers": self._buffers, "next_step": self._next_step}
+        return {"averages": self._averages, "next_step": self._next_step}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from ``state``."""
         self._next_step = state["next_step"]
-        self._buffers = [
-            torch.empty_like(p).copy_(b)
-            for p, b in zip(self._parameters, state["buffers"], strict=False)
+        self._averages = [
+            torch.empty_like(p).copy_(average)
+            for p, average in zip(self._parameters, state["averages"], strict=False)
         ]
