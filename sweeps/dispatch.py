@@ -54,6 +54,8 @@ class Dispatcher:
         lookahead: int = 1,
     ) -> None:
         """``lookahead``: proposals that may be asked for before earlier ones have ended."""
+        self._store = store
+        self._sweep_id = claim.sweep_id
         self._proposer = proposer
         self._writer = writer
         self._places = places
@@ -85,6 +87,8 @@ class Dispatcher:
     def replay(self) -> None:
         """Feed the proposer with what the store has; queue what is unfinished."""
         self._queue.replay()
+        tried = self._store.open_attempts(self._sweep_id)
+        self._losses = {number: endings.losses(attempts) for number, attempts in tried.items()}
 
     @property
     def finished(self) -> str | None:

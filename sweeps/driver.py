@@ -200,16 +200,16 @@ class Driver:
         last_try = time.monotonic() + (3.0 if self._leaving.is_set() else 600.0)
         while True:
             try:
-                state, reason = self._outcome()
-                self._store.release(self._claim, state, reason)
-                return
+                sweep = self._store.get_sweep(self._claim.sweep_id)
+                state, reason = self._outcome(sweep)
+                if self._store.release(self._claim, state, reason, seen=sweep):
+                    return
             except StoreUnavailable:
                 if time.monotonic() > last_try:
                     raise
                 time.sleep(_RETRY / 4)
 
-    def _outcome(self) -> tuple[SweepState, str]:
-        sweep = self._store.get_sweep(self._claim.sweep_id)
+    def _outcome(self, sweep: Sweep) -> tuple[SweepState, str]:
         stop = self._dispatcher.stopping
         # Asked in the last second, while trials stopped for another reason.
         if sweep.requested == "cancel" or (sweep.requested == "pause" and stop == "leave"):

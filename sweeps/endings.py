@@ -1,15 +1,19 @@
 """What the end of an attempt means, and what the end of all trials means for their sweep."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from sweeps.records import SweepState, TrialState
+from sweeps.records import DRIVER_LOST, SUPERSEDED, Attempt, SweepState, TrialState
 from sweeps.reports import describe_error
 from sweeps.writer import Ending
 from worker.measurement import Report
 
 #: Attempts at a trial whose worker dies under it.
 MAX_ATTEMPTS = 3
+
+#: How the cause of a lost attempt begins, and those that no worker's death is behind.
+_LOST = "lost: "
+_NOT_TO_BLAME = (DRIVER_LOST, SUPERSEDED)
 
 #: Why a driver ends its sweep early: a person asked, a limit was reached, another driver may take
 #: over ("leave") or already has ("lost"). A later one in this list overrides an earlier one.
@@ -38,10 +42,25 @@ def failed(cause: str) -> Ending:
 
 def lost(error: BaseException, attempts: int) -> Ending:
     """The end of an attempt whose worker died: tried again, ``MAX_ATTEMPTS`` times in all."""
-    cause = f"lost: {describe_error(error)}"
+    cause = f"{_LOST}{describe_error(error)}"
     if attempts < MAX_ATTEMPTS:
         return Ending(TrialState.FAILED, TrialState.WAITING, cause)
     return failed(f"{cause} (attempt {attempts} of {MAX_ATTEMPTS})")
+
+
+def losses(attempts: Sequence[Attempt]) -> int:
+    """How many workers in a row died under a trial, by its attempts in order, any driver's.
+
+    Attempts that ended with their driver do not count; one that settled the trial, so that a person
+    let it wait again, starts the count anew.
+    """
+    count = 0
+    for attempt in attempts:
+        if attempt.state != TrialState.FAILED or attempt.exit_cause in _NOT_TO_BLAME:
+            continue
+        is_loss = attempt.exit_cause.startswith(_LOST)
+        count = (count + 1) % MAX_ATTEMPTS if is_loss else 0
+    return count
 
 
 def reached(state: TrialState, cause: str) -> Ending:

@@ -6,6 +6,7 @@ read back, and nothing waits for it. With ``mirror_client`` the only door to MLf
 """
 
 import argparse
+import contextlib
 import logging
 import sys
 import threading
@@ -16,20 +17,29 @@ from functools import partial
 
 from sweeps.errors import NotFound, StoreUnavailable
 from sweeps.mirror_client import Gone, MirrorClient, Refused, Unreachable
+from sweeps.mirror_holds import Holds, Key
 from sweeps.mirror_names import original_tag
+from sweeps.mirror_orphans import end_deleted, reconcile
 from sweeps.mirror_runs import (
     ATTEMPT_STATUS,
     ATTEMPT_TAG,
     SWEEP_STATUS,
     SWEEP_TAG,
-    TRIAL_TAG,
     attempt_params,
     attempt_tags,
+    experiment_name,
     long_params,
     milliseconds,
     sweep_tags,
 )
-from sweeps.records import Attempt, PendingAttempt, PendingSweep, Sweep, SweepState
+from sweeps.records import (
+    DeletedSweep,
+    MirrorWork,
+    PendingAttempt,
+    PendingSweep,
+    Sweep,
+    SweepState,
+)
 from sweeps.store import Store
 
 log = logging.getLogger(__name__)
@@ -68,10 +78,14 @@ class Mirror:
         self._page_url = page_url
         self._public_url = (public_url or tracking_uri).rstrip("/")
         self._places: dict[str, _Place] = {}
-        #: Sweeps that MLflow shows as going on.
-        self._open: dict[str, _Place] = {}
         #: Runs that MLflow has of attempts which the store knows no run of.
         self._unclaimed: dict[int, str] = {}
+        self._holds = Holds()
+        #: The last refusal of each sweep.
+        self._errors: dict[str, str] = {}
+        #: Sweeps that the store says are behind, and whether it was asked what an earlier one left.
+        self._behind: set[str] = set()
+        self._has_asked = False
         self._noted: dict[str, float] = {}
         self._sent_again: dict[str, float] = {}
         self._away_since: float | None = None
@@ -100,34 +114,72 @@ class Mirror:
 
         Raises Unreachable, StoreUnavailable. What was sent until then is acknowledged.
         """
-        work = self._store.mirror_pending(_LIMIT)
+        if not self._has_asked:
+            self._behind |= set(self._store.mirror_behind())
+            self._has_asked = True
+        work = self._store.mirror_pending(
+            _LIMIT, without_sweeps=self._holds.sweeps(), without_attempts=self._holds.attempts()
+        )
         for pending in work.sweeps:
-            self._guarded(pending.sweep.id, partial(self._send_sweep, pending))
+            self._send(
+                pending.sweep.id,
+                pending.sweep.id,
+                partial(self._send_sweep, pending),
+                partial(self._store.mirror_sweep_sent, pending.sweep.id, pending.revision),
+            )
         for attempt in work.attempts:
-            self._guarded(attempt.trial.sweep_id, partial(self._send_attempt, attempt))
-        for sweep_id in list(self._open):
-            self._guarded(sweep_id, partial(self._close_if_deleted, sweep_id))
+            self._send(
+                attempt.attempt.id,
+                attempt.trial.sweep_id,
+                partial(self._send_attempt, attempt),
+                partial(self._acknowledge, attempt),
+            )
+        held = set(self._holds.sweeps())
+        for gone in self._store.mirror_deleted(_LIMIT):
+            if gone.sweep_id not in held:
+                done = partial(self._store.mirror_deleted_sent, gone.sweep_id)
+                self._send(gone.sweep_id, gone.sweep_id, partial(self._end_deleted, gone), done)
         self._note_progress(work.attempts)
+        self._note_caught_up(work)
         full = len(work.attempts) == _LIMIT or len(work.sweeps) == _LIMIT
         return full or any(attempt.more for attempt in work.attempts)
 
-    def _guarded(self, sweep_id: str, send: Callable[[], None]) -> None:
-        """Send; a sweep that was deleted on either side does not hold up the others."""
+    def _send(
+        self, key: Key, sweep_id: str, send: Callable[[], None], give_up: Callable[[], None]
+    ) -> None:
+        """Send; what is refused, or whose sweep was deleted, does not hold up the others."""
         try:
             send()
+            self._holds.accepted(key)
         except NotFound:
             self._places.pop(sweep_id, None)
         except Gone as error:
-            self._places.pop(sweep_id, None)
-            self._open.pop(sweep_id, None)
-            if time.monotonic() - self._sent_again.get(sweep_id, -_AGAIN) < _AGAIN:
-                return
-            log.warning("sweep %s is sent to MLflow again: %s", sweep_id, error)
-            self._sent_again[sweep_id] = time.monotonic()
-            self._store.mirror_again(sweep_id)
-        except Refused as error:
-            log.error("MLflow refuses a part of sweep %s: %s", sweep_id, error)
-            self._note(sweep_id, 0.0, str(error))
+            self._send_again(sweep_id, error)
+        except (Unreachable, StoreUnavailable):
+            raise
+        except Exception as error:
+            log.error(
+                "MLflow lacks a part of sweep %s: %s",
+                sweep_id,
+                error,
+                exc_info=not isinstance(error, Refused),
+            )
+            self._errors[sweep_id] = str(error)[:500]
+            self._note(sweep_id, 0.0, self._errors[sweep_id])
+            if self._holds.refused(key):
+                with contextlib.suppress(NotFound):
+                    give_up()
+
+    def _send_again(self, sweep_id: str, error: Gone) -> None:
+        """The experiment was deleted in MLflow: all of the sweep is sent anew, now or soon."""
+        self._places.pop(sweep_id, None)
+        wait = self._sent_again.get(sweep_id, -_AGAIN) + _AGAIN - time.monotonic()
+        if wait > 0:
+            self._holds.wait(sweep_id, wait)
+            return
+        log.warning("sweep %s is sent to MLflow again: %s", sweep_id, error)
+        self._sent_again[sweep_id] = time.monotonic()
+        self._store.mirror_again(sweep_id)
 
     # --- Sweeps -------------------------------------------------------------------------------
 
@@ -142,23 +194,19 @@ class Mirror:
                 SWEEP_STATUS[sweep.state],
                 None if sweep.finished_at is None else milliseconds(sweep.finished_at),
             )
-            self._open[sweep.id] = place
             if sweep.state.is_finished():
                 if sweep.result is not None:
                     self._client.log_json(place.run_id, sweep.result, "result.json")
                 self._reconcile(sweep, place)
-                del self._open[sweep.id]
         self._store.mirror_sweep_sent(sweep.id, pending.revision)
 
-    def _close_if_deleted(self, sweep_id: str) -> None:
+    def _end_deleted(self, deleted: DeletedSweep) -> None:
         """End the runs of a sweep that was deleted before MLflow heard of its end."""
-        try:
-            self._store.get_sweep(sweep_id)
-        except NotFound:
-            for run in self._client.runs(self._open[sweep_id].experiment_id):
-                if run.is_open and run.tags.get(SWEEP_TAG) == sweep_id:
-                    self._client.set_status(run.run_id, "KILLED", time.time_ns() // 1_000_000)
-            del self._open[sweep_id]
+        # Gone with its experiment: nothing of it runs on.
+        with contextlib.suppress(Gone):
+            end_deleted(self._client, deleted)
+        self._places.pop(deleted.sweep_id, None)
+        self._store.mirror_deleted_sent(deleted.sweep_id)
 
     def _place(self, sweep: Sweep) -> _Place:
         """Find or make the sweep's experiment and its own run."""
@@ -175,7 +223,7 @@ class Mirror:
         return place
 
     def _make_place(self, sweep: Sweep) -> _Place:
-        experiment_id = self._client.experiment(f"{sweep.name} ({sweep.id})")
+        experiment_id = self._client.experiment(experiment_name(sweep.name, sweep.id))
         run_id = next(
             (
                 run.run_id
@@ -194,29 +242,9 @@ class Mirror:
         return place
 
     def _reconcile(self, sweep: Sweep, place: _Place) -> None:
-        """Find runs that a mirror made and did not note down; close those that nothing reports to.
-
-        A mirror may be killed between any two of its requests.
-        """
-        for run in self._client.runs(place.experiment_id):
-            if run.tags.get(SWEEP_TAG) != sweep.id or ATTEMPT_TAG not in run.tags:
-                continue
-            attempt_id, trial = int(run.tags[ATTEMPT_TAG]), int(run.tags[TRIAL_TAG])
-            attempt = self._attempt(sweep.id, trial, attempt_id)
-            if attempt is not None and attempt.mlflow_run_id is None:
-                self._unclaimed.setdefault(attempt_id, run.run_id)
-            elif attempt is None or attempt.mlflow_run_id != run.run_id:
-                self._client.delete_run(run.run_id)
-            elif run.is_open and attempt.state.is_finished() and attempt.finished_at is not None:
-                end = milliseconds(attempt.finished_at)
-                self._client.set_status(run.run_id, ATTEMPT_STATUS[attempt.state], end)
-
-    def _attempt(self, sweep_id: str, trial: int, attempt_id: int) -> Attempt | None:
-        try:
-            attempts = self._store.trial(sweep_id, trial).attempts
-        except NotFound:
-            return None
-        return next((attempt for attempt in attempts if attempt.id == attempt_id), None)
+        attempts = self._store.attempts(sweep.id)
+        found = reconcile(self._client, sweep.id, place.experiment_id, attempts)
+        self._unclaimed |= found
 
     # --- Attempts -----------------------------------------------------------------------------
 
@@ -234,7 +262,11 @@ class Mirror:
         if state.is_finished() and not work.more and work.attempt.finished_at is not None:
             end = milliseconds(work.attempt.finished_at)
             self._client.set_status(run_id, ATTEMPT_STATUS[state], end)
-        self._store.mirror_sent(work.attempt.id, work.upto, "running" if work.more else state.value)
+        self._acknowledge(work)
+
+    def _acknowledge(self, work: PendingAttempt) -> None:
+        state = "running" if work.more else work.attempt.state.value
+        self._store.mirror_sent(work.attempt.id, work.upto, state)
 
     def _make_run(self, work: PendingAttempt, place: _Place, tags: dict[str, str]) -> str:
         trial, attempt = work.trial, work.attempt
@@ -273,7 +305,16 @@ class Mirror:
             sweep_id = work.trial.sweep_id
             oldest[sweep_id] = max(age, oldest.get(sweep_id, 0.0))
         for sweep_id, behind in oldest.items():
-            self._note(sweep_id, behind, "")
+            self._note(sweep_id, behind, self._errors.get(sweep_id, ""))
+
+    def _note_caught_up(self, work: MirrorWork) -> None:
+        """Say of sweeps of which nothing is left to send that the mirror is not behind."""
+        busy = {a.trial.sweep_id for a in work.attempts} | {p.sweep.id for p in work.sweeps}
+        if len(work.attempts) == _LIMIT:
+            return
+        for sweep_id in self._behind - busy - set(self._holds.sweeps()):
+            self._noted.pop(sweep_id, None)
+            self._note(sweep_id, 0.0, self._errors.get(sweep_id, ""))
 
     def _note_outage(self, error: str) -> None:
         log.warning("MLflow: %s", error)
@@ -301,8 +342,12 @@ class Mirror:
             state = known if place is None else self._state(place)
             now = {"behind_seconds": round(behind, 1), "error": error}
             self._store.set_mirror(sweep_id, state | now)
+            self._behind.discard(sweep_id)
+            if now["behind_seconds"] or error != self._errors.get(sweep_id, ""):
+                self._behind.add(sweep_id)
         except NotFound:
             self._places.pop(sweep_id, None)
+            self._behind.discard(sweep_id)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -72,6 +72,13 @@ class MirrorClient:
                 candidate = f"{name} {number}"
             return str(self._mlflow.create_experiment(candidate))
 
+    def experiment_named(self, name: str) -> str | None:
+        """Return the id of an experiment that is there and not deleted."""
+        with _sorted_errors():
+            found = self._mlflow.get_experiment_by_name(name)
+        is_there = found is not None and found.lifecycle_stage == "active"
+        return str(found.experiment_id) if is_there else None
+
     def runs(self, experiment_id: str) -> Iterator[KnownRun]:
         """Every run of an experiment that is not deleted."""
         token: str | None = None

@@ -35,6 +35,11 @@ def milliseconds(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
+def experiment_name(name: str, sweep_id: str) -> str:
+    """The experiment of a sweep: names repeat, ids do not."""
+    return f"{name} ({sweep_id})"
+
+
 def page(page_url: str, sweep: str, kind: str, trial: int | None = None) -> str:
     """The address of a sweep's or trial's page; "" where the service's address is unknown."""
     if not page_url:

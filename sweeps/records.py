@@ -44,6 +44,10 @@ class TrialState(StrEnum):
         return self not in (TrialState.WAITING, TrialState.RUNNING)
 
 
+#: Exit causes of attempts that ended with their driver, through no fault of their worker.
+DRIVER_LOST = "lost: the driver stopped without a word"
+SUPERSEDED = "lost: another attempt was started"
+
 Kind = Literal["sweep", "match"]
 #: What a person asked of a sweep and the runner has yet to carry out.
 Request = Literal["none", "pause", "cancel"]
@@ -251,6 +255,16 @@ class PendingSweep:
 
     sweep: Sweep
     revision: int
+
+
+@dataclass(frozen=True)
+class DeletedSweep:
+    """A sweep that was deleted, until the mirror has ended what MLflow shows of it as running."""
+
+    sweep_id: str
+    name: str
+    #: None where the store never learnt where it lies in MLflow.
+    experiment_id: str | None
 
 
 @dataclass(frozen=True)

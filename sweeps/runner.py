@@ -29,6 +29,8 @@ LEASE = 15.0
 _RENEW = 5.0
 _POLL = 0.3
 _REPORT = 10.0
+#: By which wall time and time since the start may drift apart between two turns.
+_JUMP = 1.0
 #: After giving a driver its sweep: the next one's start must not compete with the first trial's.
 _SPARE = 15.0
 #: Between attempts to start a driver when the last one found no cluster.
@@ -40,6 +42,21 @@ _STOP = 10.0
 NO_CLUSTER, TAKEN = 75, 76
 #: Crashes of drivers of one sweep in a row before it counts as failed.
 MAX_CRASHES = 3
+
+
+class WallClock:
+    """Notices when somebody sets the machine's clock. Leases on SQLite are told by it."""
+
+    def __init__(self) -> None:
+        self._ahead = self._now()
+
+    def has_jumped(self) -> bool:
+        """Whether it was set since the last question, or the machine slept."""
+        before, self._ahead = self._ahead, self._now()
+        return abs(self._ahead - before) > _JUMP
+
+    def _now(self) -> float:
+        return time.time() - time.monotonic()
 
 
 class Runner:
@@ -58,6 +75,7 @@ class Runner:
         self._max_drivers = max_drivers
         self._lease = lease_seconds
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._clock = WallClock()
         self._drivers: list[DriverProcess] = []
         self._spare: DriverProcess | None = None
         self._next_spare = 0.0
@@ -80,6 +98,10 @@ class Runner:
 
     def _turn(self) -> None:
         self._keep_spare()
+        if self._clock.has_jumped():
+            # By the new time the leases of living drivers may be over, and would be given away.
+            for driver in self._drivers:
+                driver.renewed_at -= _RENEW
         for driver in list(self._drivers):
             self._look_after(driver)
         if self._spare is not None and len(self._drivers) < self._max_drivers:

@@ -5,40 +5,51 @@ each.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from sweeps.errors import SweepStateConflict
-from sweeps.records import AttemptEnd, Claim, TrialState
+from sweeps.records import SUPERSEDED, Attempt, AttemptEnd, Claim, TrialState
 from sweeps.store_claims import fenced
 from sweeps.store_connection import Database, Write, plain_text
+from sweeps.store_rows import attempt_of
 from sweeps.store_states import close_attempts, move_trials
-from sweeps.store_trials import SUPERSEDED
 from sweeps.tables import attempts, sweeps, trials
 
+_OPEN = (TrialState.WAITING.value, TrialState.RUNNING.value)
 _COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.DIVERGED)
 
 
 class AttemptVerbs(Database):
     """The driver's side of attempts, many at a time."""
 
-    def start_attempts(self, claim: Claim, numbers: Sequence[int]) -> dict[int, int]:
+    def start_attempts(
+        self, claim: Claim, numbers: Sequence[int], keys: Mapping[int, str] | None = None
+    ) -> dict[int, int]:
         """Note that trials start to run; return the id of each one's attempt by trial number.
 
-        See ``start_attempt``. Raises SweepStateConflict if one of them is finished.
+        See ``start_attempt``. ``keys`` holds the caller's name of each attempt by trial number: an
+        attempt that is there under its key is returned, whatever became of it since, so that a
+        start whose commit was in doubt may be repeated. Raises SweepStateConflict if a trial is
+        finished that has no such attempt.
         """
         if not numbers:
             return {}
+        names = keys or {}
         with self._writing() as write:
             row = fenced(write, claim)
+            found = _by_key(write, row.id, names)
+            numbers = [n for n in dict.fromkeys(numbers) if n not in found]
             _refuse_finished(write, row.id, numbers)
             last = _last_attempts(write, row.id, numbers)
-            found = {
-                n: a.id for n, a in last.items() if (a.state, a.token) == ("running", claim.token)
+            found |= {
+                n: a.id
+                for n, a in last.items()
+                if (a.state, a.token, a.key) == ("running", claim.token, names.get(n))
             }
-            fresh = [n for n in dict.fromkeys(numbers) if n not in found]
+            fresh = [n for n in numbers if n not in found]
             for number in fresh:
                 if number in last and last[number].state == "running":
                     close_attempts(write, row.id, TrialState.FAILED, SUPERSEDED, trial=number)
@@ -47,6 +58,7 @@ class AttemptVerbs(Database):
                     "sweep_id": row.id,
                     "trial": n,
                     "number": last[n].number + 1 if n in last else 1,
+                    "key": names.get(n),
                     "token": claim.token,
                     "state": TrialState.RUNNING.value,
                     "started_at": write.now,
@@ -77,6 +89,23 @@ class AttemptVerbs(Database):
             for (state, trial_state, cause), group in alike.items():
                 _finish(write, row, state, trial_state, cause, group)
 
+    def open_attempts(self, sweep_id: str) -> dict[int, list[Attempt]]:
+        """Return the attempts, in order, at every trial that has yet to end, by trial number."""
+        query = (
+            sa.select(attempts)
+            .join(
+                trials,
+                (trials.c.sweep_id == attempts.c.sweep_id) & (trials.c.number == attempts.c.trial),
+            )
+            .where(attempts.c.sweep_id == sweep_id, trials.c.state.in_(_OPEN))
+            .order_by(attempts.c.trial, attempts.c.number)
+        )
+        found: dict[int, list[Attempt]] = defaultdict(list)
+        with self._reading() as conn:
+            for row in conn.execute(query):
+                found[row.trial].append(attempt_of(row))
+        return dict(found)
+
 
 def _finish(
     write: Write,
@@ -95,7 +124,7 @@ def _finish(
         .values(state=state.value, exit_cause=cause, finished_at=write.now, unmirrored=True)
         .returning(attempts.c.trial, attempts.c.started_at)
     ).all()
-    still_open = trials.c.state.in_([TrialState.WAITING.value, TrialState.RUNNING.value])
+    still_open = trials.c.state.in_(_OPEN)
     which = trials.c.number.in_([one.trial for one in ended]) & still_open
     moved = set(move_trials(write, sweep, which, trial_state, exit_cause=cause))
     if trial_state in _COUNTED:
@@ -105,6 +134,16 @@ def _finish(
             .where(sweeps.c.id == sweep.id)
             .values(trial_seconds=sweeps.c.trial_seconds + spent)
         )
+
+
+def _by_key(write: Write, sweep_id: str, keys: Mapping[int, str]) -> dict[int, int]:
+    """The attempts that are there already, by trial number."""
+    if not keys:
+        return {}
+    query = sa.select(attempts.c.trial, attempts.c.id).where(
+        attempts.c.sweep_id == sweep_id, attempts.c.key.in_(list(keys.values()))
+    )
+    return {row.trial: row.id for row in write.conn.execute(query)}
 
 
 def _refuse_finished(write: Write, sweep_id: str, numbers: Sequence[int]) -> None:

@@ -6,14 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from sweeps.errors import LeaseLost
-from sweeps.records import Claim, Kind, Request, Runner, SweepState, TrialState
+from sweeps.records import DRIVER_LOST, Claim, Kind, Request, Runner, Sweep, SweepState, TrialState
 from sweeps.store_connection import Database, Write, json_safe, microseconds
 from sweeps.store_rows import time_of
 from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_trials
 from sweeps.store_sweeps import carry_out
 from sweeps.tables import runners, sweeps, trials
-
-LOST = "lost: the driver stopped without a word"
 
 
 class ClaimVerbs(Database):
@@ -27,7 +25,8 @@ class ClaimVerbs(Database):
     ) -> Claim | None:
         """Take the sweep that has waited longest, or one whose driver's lease ran out.
 
-        What an earlier driver left running waits again; its attempts end as failed, "lost".
+        What an earlier driver left running, or cut off at the end of a budget, waits again; its
+        attempts end as failed, "lost".
         Returns None if there is nothing to do.
         """
         with self._writing() as write:
@@ -36,8 +35,12 @@ class ClaimVerbs(Database):
             if free is None:
                 return None
             row = self._take(write, free.id, owner, lease_seconds)
-            close_attempts(write, row.id, TrialState.FAILED, LOST, lease_until=free.lease_until)
-            move_trials(write, row, trials.c.state == TrialState.RUNNING.value, TrialState.WAITING)
+            close_attempts(
+                write, row.id, TrialState.FAILED, DRIVER_LOST, lease_until=free.lease_until
+            )
+            # Cancelled: cut off by a budget that has been extended since, or is spent again soon.
+            stopped = trials.c.state.in_([TrialState.RUNNING.value, TrialState.CANCELLED.value])
+            move_trials(write, row, stopped, TrialState.WAITING)
             write.event(row.id, "sweep", {"state": row.state, "reason": "", "owner": owner})
             return Claim(row.id, row.token, owner)
 
@@ -64,17 +67,22 @@ class ClaimVerbs(Database):
             raise LeaseLost(claim.sweep_id, claim.token)
         return wish
 
-    def release(self, claim: Claim, state: SweepState, reason: str) -> None:
+    def release(
+        self, claim: Claim, state: SweepState, reason: str, *, seen: Sweep | None = None
+    ) -> bool:
         """Give the sweep back: finished, paused, or queued for another runner.
 
-        Trials that still run wait again if the sweep may go on, else they end with it. Raises
-        LeaseLost; repeating a release that worked changes nothing.
+        Trials that still run wait again if the sweep may go on, else they end with it. Nothing
+        happens, and False is returned, if people have asked for something, or extended the sweep,
+        since it was ``seen``. Raises LeaseLost; repeating a release that worked changes nothing.
         """
         with self._writing() as write:
             row = lock_sweep(write, claim.sweep_id)
             if row is not None and (row.token, row.state) == (claim.token, state.value):
-                return
+                return True
             row = fenced(write, claim)
+            if seen is not None and (row.requested, row.spec) != (seen.requested, seen.spec):
+                return False
             _end_trials(write, row, state, reason)
             move_sweep(
                 write,
@@ -86,6 +94,7 @@ class ClaimVerbs(Database):
                 owner=None,
                 queued_at=write.now,
             )
+            return True
 
     def report_runner(self, owner: str, info: dict[str, Any]) -> None:
         """Leave a sign of life, and the shape of the cluster this runner sees."""
@@ -103,9 +112,8 @@ class ClaimVerbs(Database):
 
     def _first_free(self, write: Write, kinds: Sequence[Kind]) -> sa.Row[Any, Any] | None:
         """Lock a sweep that wants a driver; other runners pass it by."""
-        lapsed = sa.and_(
-            sweeps.c.state == SweepState.RUNNING.value, sweeps.c.lease_until < self._clock()
-        )
+        is_running = sweeps.c.state == SweepState.RUNNING.value
+        lapsed = sa.and_(is_running, self._is_lapsed(sweeps.c.lease_until))
         first = (
             sa.select(sweeps.c.id, sweeps.c.lease_until)
             .where(sa.or_(sweeps.c.state == SweepState.QUEUED.value, lapsed))
@@ -140,7 +148,7 @@ class ClaimVerbs(Database):
             .where(
                 sweeps.c.state == SweepState.RUNNING.value,
                 sweeps.c.requested != "none",
-                sweeps.c.lease_until < self._clock(),
+                self._is_lapsed(sweeps.c.lease_until),
             )
             .with_for_update(skip_locked=True)
         )

@@ -20,6 +20,8 @@ from sweeps.errors import StoreUnavailable, SweepsError
 
 #: How long a writer waits for another before it gives up, in seconds (SQLite).
 BUSY_SECONDS = 30.0
+#: Seconds. A lease that ends later was taken before the clock was set back.
+LONGEST_LEASE = 3600.0
 #: PostgreSQL's lock that makes event ids appear in the order of their commits.
 _EVENT_LOCK = 0x6E6473
 
@@ -115,6 +117,11 @@ class Database:
             return microseconds()
         seconds = sa.extract("epoch", sa.func.clock_timestamp())
         return sa.cast(seconds * 1_000_000, sa.BigInteger)
+
+    def _is_lapsed(self, lease_until: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+        """Whether a lease has run out: it is over, or the clock was set back since it was taken."""
+        now = self._clock()
+        return sa.or_(lease_until < now, lease_until > now + int(LONGEST_LEASE * 1e6))
 
 
 def microseconds() -> int:

@@ -4,15 +4,24 @@ The metric table is the outbox: a cursor per attempt says how far it was sent, s
 nothing and needs no memory.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from sweeps.errors import SweepNotFound
-from sweeps.records import Backlog, MetricPoint, MirrorWork, PendingAttempt, PendingSweep
+from sweeps.records import (
+    Attempt,
+    Backlog,
+    DeletedSweep,
+    MetricPoint,
+    MirrorWork,
+    PendingAttempt,
+    PendingSweep,
+)
 from sweeps.store_connection import Database, json_safe
 from sweeps.store_rows import attempt_of, sweep_of, trial_of
-from sweeps.tables import attempts, metric_names, metrics, sweeps, trials
+from sweeps.tables import attempts, deleted_sweeps, metric_names, metrics, sweeps, trials
 
 _CHANGED = sweeps.c.revision > sweeps.c.mirrored_revision
 
@@ -21,15 +30,29 @@ class MirrorVerbs(Database):
     """The mirror's side of the record."""
 
     def mirror_pending(
-        self, limit: int = 100, max_metrics: int = 1000, *, sweep_id: str | None = None
+        self,
+        limit: int = 100,
+        max_metrics: int = 1000,
+        *,
+        sweep_id: str | None = None,
+        without_sweeps: Sequence[str] = (),
+        without_attempts: Sequence[int] = (),
     ) -> MirrorWork:
         """Return up to ``limit`` sweeps and ``limit`` attempts with something unsent.
 
-        Each attempt comes with its next ``max_metrics`` metrics, in the order reported.
+        Each attempt comes with its next ``max_metrics`` metrics, in the order reported. Some may be
+        left out: sweeps with all their attempts, and attempts alone.
         """
-        changed = sa.select(sweeps).where(_CHANGED)
+        changed = sa.select(sweeps).where(_CHANGED, sweeps.c.id.not_in(without_sweeps))
         unsent = (
-            sa.select(attempts).where(attempts.c.unmirrored).order_by(attempts.c.id).limit(limit)
+            sa.select(attempts)
+            .where(
+                attempts.c.unmirrored,
+                attempts.c.sweep_id.not_in(without_sweeps),
+                attempts.c.id.not_in(without_attempts),
+            )
+            .order_by(attempts.c.id)
+            .limit(limit)
         )
         if sweep_id is not None:
             changed = changed.where(sweeps.c.id == sweep_id)
@@ -104,6 +127,33 @@ class MirrorVerbs(Database):
                 .where(sweeps.c.id == sweep_id)
                 .values(mirror=None, mirrored_revision=0)
             )
+
+    def attempts(self, sweep_id: str) -> list[Attempt]:
+        """Return every attempt of a sweep, oldest first."""
+        query = sa.select(attempts).where(attempts.c.sweep_id == sweep_id).order_by(attempts.c.id)
+        with self._reading() as conn:
+            return [attempt_of(row) for row in conn.execute(query)]
+
+    def mirror_behind(self) -> list[str]:
+        """Return the ids of sweeps whose mirror says that it is behind."""
+        behind = sweeps.c.mirror["behind_seconds"].as_float() > 0
+        with self._reading() as conn:
+            return list(conn.execute(sa.select(sweeps.c.id).where(behind)).scalars())
+
+    def mirror_deleted(self, limit: int = 100) -> list[DeletedSweep]:
+        """Return deleted sweeps whose end the mirror has yet to hear of."""
+        query = sa.select(deleted_sweeps).order_by(deleted_sweeps.c.at).limit(limit)
+        with self._reading() as conn:
+            return [
+                DeletedSweep(row.sweep_id, row.name, row.experiment_id)
+                for row in conn.execute(query)
+            ]
+
+    def mirror_deleted_sent(self, sweep_id: str) -> None:
+        """Acknowledge that nothing of a deleted sweep runs on in MLflow."""
+        with self._writing() as write:
+            gone = deleted_sweeps.c.sweep_id == sweep_id
+            write.conn.execute(sa.delete(deleted_sweeps).where(gone))
 
     def mirror_backlog(self) -> Backlog:
         """Count what is unsent."""

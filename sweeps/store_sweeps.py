@@ -21,7 +21,7 @@ from sweeps.store_connection import Database, Write, json_safe, plain_text
 from sweeps.store_pages import Listing
 from sweeps.store_rows import sweep_of
 from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_trials
-from sweeps.tables import sweep_tags, sweeps, trials
+from sweeps.tables import deleted_sweeps, sweep_tags, sweeps, trials
 
 SWEEP_LISTING = Listing(
     keys={
@@ -178,6 +178,8 @@ class SweepVerbs(Database):
                 _queue(write, row, "retrying failed trials")
             return _sweep(write.conn, sweep_id)
 
+            if row.started_at is not None:
+                _note_deleted(write, row)
     def extend(self, sweep_id: str, spec: dict[str, Any], *, num_trials: int | None) -> Sweep:
         """Give the sweep a larger spec and, if it has ended, queue it again.
 
@@ -211,7 +213,7 @@ class SweepVerbs(Database):
 
     def _has_driver(self, write: Write, row: sa.Row[Any]) -> bool:
         alive = sa.select(sweeps.c.id).where(
-            sweeps.c.id == row.id, sweeps.c.lease_until >= self._clock()
+            sweeps.c.id == row.id, ~self._is_lapsed(sweeps.c.lease_until)
         )
         return write.conn.execute(alive).first() is not None
 
@@ -291,7 +293,15 @@ def _relabel(write: Write, sweep_id: str, **values: Any) -> None:
     )
 
 
-def _locked(write: Write, sweep_id: str) -> sa.Row[Any]:
+def _note_deleted(write: Write, row: sa.Row[Any]) -> None:
+    """Leave word for the mirror, which may not run now, that MLflow must hear of the end."""
+    where = (row.mirror or {}).get("experiment_id")
+    note = {"sweep_id": row.id, "name": row.name, "experiment_id": where, "at": write.now}
+    write.conn.execute(sa.insert(deleted_sweeps).values(note))
+
+
+def locked(write: Write, sweep_id: str) -> sa.Row[Any]:
+    """Lock the sweep and return its row. Raises SweepNotFound."""
     check_id(sweep_id)
     row = lock_sweep(write, sweep_id)
     if row is None:

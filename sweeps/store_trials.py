@@ -12,14 +12,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sweeps.errors import SweepStateConflict, TrialNotFound
-from sweeps.records import Attempt, Claim, NewTrial, Trial, TrialState
+from sweeps.records import SUPERSEDED, Attempt, Claim, NewTrial, Trial, TrialState
 from sweeps.store_claims import fenced
 from sweeps.store_connection import Database, Write, json_safe, plain_text
 from sweeps.store_rows import attempt_of, trial_of
 from sweeps.store_states import close_attempts, count_trials, move_trials, refresh_points
 from sweeps.tables import attempts, points, sweeps, trials
-
-SUPERSEDED = "lost: another attempt was started"
 
 
 class TrialVerbs(Database):

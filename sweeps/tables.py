@@ -156,6 +156,8 @@ attempts = Table(
     Column("sweep_id", String(12), nullable=False),
     Column("trial", Integer, nullable=False),
     Column("number", Integer, nullable=False),
+    # Its driver's name for it: a start whose commit was in doubt is found again by it.
+    Column("key", String(32)),
     Column("token", BigInteger, nullable=False),
     Column("state", String(10), nullable=False),
     Column("started_at", BigInteger, nullable=False),
@@ -172,6 +174,7 @@ attempts = Table(
         ["sweep_id", "trial"], ["trials.sweep_id", "trials.number"], ondelete="CASCADE"
     ),
     UniqueConstraint("sweep_id", "trial", "number", name="uq_attempts_number"),
+    Index("ix_attempts_key", "sweep_id", "key", unique=True),
     Index("ix_attempts_state", "sweep_id", "state"),
     Index(
         "ix_attempts_unmirrored",
@@ -242,4 +245,15 @@ runners = Table(
     Column("owner", String(200), primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("info", JSON, nullable=False),
+)
+
+#: What was deleted before the mirror heard of its end.
+deleted_sweeps = Table(
+    "deleted_sweeps",
+    metadata,
+    Column("sweep_id", String(12), primary_key=True),
+    Column("name", Text, nullable=False),
+    # Where the mirror had put it, if the store knew.
+    Column("experiment_id", Text),
+    Column("at", BigInteger, nullable=False),
 )

@@ -5,6 +5,7 @@ store is away the news is kept, in order, and written when it is back.
 """
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -40,6 +41,8 @@ class AttemptLog:
     """One attempt at a trial: what is yet to be written of it, in the order start, reports, end."""
 
     number: int
+    #: Tells the store that a start is the one it has already, if a commit was in doubt.
+    key: str = field(default_factory=lambda: secrets.token_hex(16))
     #: The store's id, once the start is written.
     attempt_id: int | None = None
     reports: list[Report] = field(default_factory=list)
@@ -169,8 +172,8 @@ class StoreWriter:
 
     def _write(self, batch: list[_News]) -> None:
         with self._store.together():
-            new = [n.attempt.number for n in batch if n.attempt.attempt_id is None]
-            made = self._store.start_attempts(self._claim, new)
+            new = {n.attempt.number: n.attempt.key for n in batch if n.attempt.attempt_id is None}
+            made = self._store.start_attempts(self._claim, list(new), new)
             ids = {a: a.attempt_id or made[a.number] for a in (n.attempt for n in batch)}
             reports = [TrialReports(n.attempt.number, ids[n.attempt], n.reports) for n in batch]
             self._store.record_batch(self._claim, [item for item in reports if item.reports])

@@ -100,7 +100,7 @@ def create(store: Store, name: str, **changes: Any) -> str:
 
 def claim(store: Store) -> Claim:
     """Take the oldest queued sweep, as a runner does, for as long as a test may last."""
-    claimed = store.claim("seeding", lease_seconds=86_400.0)
+    claimed = store.claim("seeding", lease_seconds=3_000.0)
     assert claimed is not None
     return claimed
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,68 @@ def test_a_trial_whose_worker_dies_is_tried_three_times(drive: Drive) -> None:
     assert driving.trial(0).state == TrialState.FAILED
     assert driving.trial(0).exit_cause == ("lost: ConnectionError: the node died (attempt 3 of 3)")
     assert len(driving.trial(0).attempts) == 3
+
+
+def test_workers_lost_under_earlier_drivers_count_too(drive: Drive) -> None:
+    for fields in ({"num_points": 1}, {}):
+        driving = drive(**fields)
+        driving.dispatcher.ended(driving.start(), OSError("died"), lost=True)
+        driving.trial(0)
+        driving.leave()
+    # A driver that dies without a word is nothing against its trial.
+    died = drive()
+    died.start()
+    died.writer.close(5.0)
+    died.store.renew(died.claim, lease_seconds=-1)
+
+    last = drive()
+    last.dispatcher.ended(last.start(), OSError("died"), lost=True)
+
+    assert last.trial(0).state == TrialState.FAILED
+    assert last.trial(0).exit_cause == "lost: OSError: died (attempt 3 of 3)"
+    assert len(last.trial(0).attempts) == 4
+
+
+def test_a_retried_trial_has_all_its_attempts_again(drive: Drive, store: Store) -> None:
+    driving = drive(num_points=1)
+    for _ in range(3):
+        driving.dispatcher.ended(driving.start(), OSError("died"), lost=True)
+        driving.dispatcher.take_ended(5.0)
+    assert driving.trial(0).state == TrialState.FAILED
+    driving.leave(SweepState.FAILED)
+    store.retry(driving.claim.sweep_id)
+
+    again = drive()
+    again.dispatcher.ended(again.start(), OSError("died"), lost=True)
+
+    assert again.trial(0).state == TrialState.WAITING
+
+
+def test_a_transaction_that_was_committed_without_a_word_is_not_repeated(
+    drive: Drive, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driving = drive(num_points=2)
+    committed = store.together
+    answers = ["lost", "lost"]
+
+    @contextmanager
+    def together() -> Iterator[None]:
+        with committed():
+            yield
+        if answers:
+            raise StoreUnavailable(answers.pop())
+
+    monkeypatch.setattr(store, "together", together)
+    lost, good = driving.start(), driving.start()
+    driving.dispatcher.ended(lost, OSError("died"), lost=True)
+    driving.finish(good)
+
+    assert driving.trial(0).state == TrialState.WAITING
+    assert driving.trial(1).state == TrialState.COMPLETE
+    assert [len(driving.trial(n).attempts) for n in range(2)] == [1, 1]
+    assert driving.failures == []
+    driving.finish(driving.start())
+    assert driving.trial(0).state == TrialState.COMPLETE
 
 
 def test_a_lost_trial_that_succeeds_when_tried_again_is_complete(drive: Drive) -> None:

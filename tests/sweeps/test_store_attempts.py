@@ -37,6 +37,37 @@ def test_starting_twice_is_starting_once(store: Store, claim: Claim) -> None:
     assert len(store.trial(claim.sweep_id, 0).attempts) == 1
 
 
+def test_a_start_whose_commit_was_in_doubt_is_the_one_that_is_there(
+    store: Store, claim: Claim
+) -> None:
+    keys = {0: "a", 1: "b"}
+    first = store.start_attempts(claim, [0, 1], keys)
+    store.finish_attempts(claim, [end(0, first[0]), end(1, first[1], "failed", "waiting")])
+
+    again = store.start_attempts(claim, [0, 1, 2], keys | {2: "c"})
+    store.finish_attempts(claim, [end(0, again[0]), end(1, again[1], "failed", "waiting")])
+
+    assert {0: again[0], 1: again[1]} == first
+    states = [store.trial(claim.sweep_id, number).state.value for number in range(3)]
+    assert states == ["complete", "waiting", "running"]
+    assert len(store.trial(claim.sweep_id, 1).attempts) == 1
+    other = store.start_attempts(claim, [1], {1: "d"})
+    assert other[1] != first[1]
+
+
+def test_attempts_at_trials_that_have_yet_to_end(store: Store, claim: Claim) -> None:
+    ids = store.start_attempts(claim, [0, 1, 2])
+    store.finish_attempts(claim, [end(0, ids[0]), end(1, ids[1], "failed", "waiting")])
+    again = store.start_attempts(claim, [1])
+
+    found = store.open_attempts(claim.sweep_id)
+
+    assert {n: [a.id for a in attempts] for n, attempts in found.items()} == {
+        1: [ids[1], again[1]],
+        2: [ids[2]],
+    }
+
+
 def test_a_new_drivers_attempt_ends_the_old_ones(store: Store, claim: Claim) -> None:
     old = store.start_attempts(claim, [0])
     store.release(claim, SweepState.QUEUED, "")

@@ -11,7 +11,7 @@ from sweeps.errors import LeaseLost
 from sweeps.records import Claim, SweepState, TrialState
 from sweeps.store import Store
 from sweeps.tables import attempts
-from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
+from tests.sweeps.store_cases import SPEC, claimed, new_sweep, report, run, trial
 
 
 def lapse(store: Store, claim: Claim) -> None:
@@ -214,3 +214,47 @@ def test_runners_leave_signs_of_life(store: Store) -> None:
         ("a", [{"cpus": 2.0, "gpus": 0.0}])
     ]
     assert store.runners(within_seconds=-1) == []
+
+
+def test_a_sweep_is_not_ended_over_what_people_asked_in_the_meantime(store: Store) -> None:
+    claim = claimed(store)
+    seen = store.get_sweep(claim.sweep_id)
+    store.extend(claim.sweep_id, SPEC | {"num_points": 8}, num_trials=8)
+
+    assert not store.release(claim, SweepState.COMPLETE, "all done", seen=seen)
+    assert store.get_sweep(claim.sweep_id).state == SweepState.RUNNING
+    seen = store.get_sweep(claim.sweep_id)
+    store.request(claim.sweep_id, "cancel")
+    assert not store.release(claim, SweepState.QUEUED, "extended", seen=seen)
+    seen = store.get_sweep(claim.sweep_id)
+    assert store.release(claim, SweepState.CANCELLED, "cancelled", seen=seen)
+    assert store.get_sweep(claim.sweep_id).state == SweepState.CANCELLED
+
+
+def test_trials_that_the_old_budget_cut_off_wait_for_the_driver_of_the_larger_one(
+    store: Store,
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0), trial(1)])
+    run(store, claim, 0, 0.5)
+    run(store, claim, 1, 0.5, TrialState.CANCELLED)
+    store.extend(claim.sweep_id, SPEC | {"num_points": 8}, num_trials=8)
+    store.release(claim, SweepState.QUEUED, "extended")
+
+    assert store.claim("runner-2") is not None
+
+    states = [store.trial(claim.sweep_id, number).state for number in range(2)]
+    assert states == [TrialState.COMPLETE, TrialState.WAITING]
+    assert store.get_sweep(claim.sweep_id).trials["cancelled"] == 0
+
+
+def test_a_clock_that_was_set_back_keeps_no_sweep_from_its_next_driver(store: Store) -> None:
+    claim = claimed(store)
+    store.renew(claim, lease_seconds=12 * 3600)
+
+    again = store.claim("runner-2")
+
+    assert again is not None
+    assert again.token == claim.token + 1
+    store.renew(again, lease_seconds=12 * 3600)
+    assert store.request(claim.sweep_id, "cancel").state == SweepState.CANCELLED
