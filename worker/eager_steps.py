@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
@@ -46,3 +46,9 @@ class EagerSteps:
         torch.autograd.backward(loss)
         self._optimizer.step()
         self._tally.add(step, loss.detach(), logits.detach(), labels)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """What the network, in evaluation mode, makes of standardised images (N, C, H, W)."""
+        with self._autocast():
+            logits: Tensor = self._model(images)
+        return logits

@@ -1,4 +1,4 @@
-"""The training pass of a ``WideResNet`` in few, large kernels, on the network's own parameters.
+"""The passes of a ``WideResNet`` in few, large kernels, on the network's own parameters.
 
 What is computed is the network's ``forward``: same weights, same running statistics, gradients in
 the same ``.grad``. Only the order of rounding differs; the head averages before its 1x1 convolution
@@ -18,7 +18,11 @@ from worker.norm_act import Layer, add_norm_act, norm_act, pool
 
 
 class FastWideResNet:
-    """Runs training passes of ``model``; works in ``dtype`` with float32 sums and parameters."""
+    """Runs passes of ``model``; works in ``dtype`` with float32 sums and parameters.
+
+    Training passes while ``model`` is in training mode. In evaluation mode it takes the running
+    statistics, and what it returns has no gradient.
+    """
 
     def __init__(self, model: WideResNet, dtype: torch.dtype) -> None:
         self.model = model
@@ -57,8 +61,9 @@ class FastWideResNet:
     ) -> Tensor:  # (N, classes) float32
         """Logits that enter the softmax."""
         with torch.no_grad():
-            self._sums.zero_()
-            torch._foreach_add_(self._counters, 1)
+            if self.model.training:
+                self._sums.zero_()
+                torch._foreach_add_(self._counters, 1)
             for conv in self._convs:
                 conv.refresh()
         stream, addend = self._stem(images), None

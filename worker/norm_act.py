@@ -55,14 +55,50 @@ def _tiles(x: Tensor, size: int) -> _Tiles:
 
 
 def norm_act(layer: Layer, x: Tensor) -> Tensor:
-    """activation(norm(x)) with the batch's statistics; updates the running ones."""
+    """activation(norm(x)) with the batch's statistics, and updates the running ones.
+
+    In evaluation mode with the running ones, and no gradient.
+    """
+    if not layer.norm.training:
+        return _with_running_statistics(layer, x, None)[1]
     y: Tensor = _NormAct.apply(x, None, layer.norm.weight, layer.norm.bias, layer)
     return y
 
 
 def add_norm_act(layer: Layer, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of both, and activation(norm(sum))."""
+    """The sum of both, and activation(norm(sum)), likewise."""
+    if not layer.norm.training:
+        return _with_running_statistics(layer, x, other)
     total, y = _NormAct.apply(x, other, layer.norm.weight, layer.norm.bias, layer)
+    return total, y
+
+
+def _with_running_statistics(
+    layer: Layer, x: Tensor, other: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    tiles, norm = _tiles(x, _TILE), layer.norm
+    x = _channels_last(x)
+    total = x
+    if other is not None:
+        other = _channels_last(other)
+        total = torch.empty_like(x)
+    y = torch.empty_like(x)
+    kernels.apply_running[tiles.grid](
+        x,
+        other,
+        total,
+        y,
+        norm.weight,
+        norm.bias,
+        norm.running_mean,
+        norm.running_var,
+        *tiles[:2],
+        norm.num_features,
+        norm.eps,
+        layer.slope,
+        *tiles[2:],
+        **_OPTIONS,
+    )
     return total, y
 
 

@@ -113,6 +113,43 @@ def apply(
 
 
 @triton.jit
+def apply_running(
+    x,  # (M, C)
+    other,  # (M, C) or None: added to x
+    total,  # (M, C): where the sum goes
+    y,  # (M, C)
+    weight,  # (real,) float32
+    bias,  # (real,) float32
+    running_mean,  # (real,) float32
+    running_var,  # (real,) float32
+    rows,
+    channels,
+    real,
+    eps,
+    slope,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """As in evaluation: the running statistics, sum and activation in one pass."""
+    start = tl.program_id(0) * BLOCK_M
+    offset, exists, c = _tile(0, rows - start, channels, BLOCK_M, BLOCK_C)
+    is_real = c < real
+    at = start.to(tl.int64) * channels
+    value = tl.load(x + at + offset, mask=exists, other=0.0).to(tl.float32)
+    if other is not None:
+        value += tl.load(other + at + offset, mask=exists, other=0.0).to(tl.float32)
+        rounded = value.to(total.dtype.element_ty)
+        tl.store(total + at + offset, rounded, mask=exists)
+        value = rounded.to(tl.float32)
+    mean = tl.load(running_mean + c, mask=is_real, other=0.0)
+    variance = tl.load(running_var + c, mask=is_real, other=0.0)
+    scale = tl.load(weight + c, mask=is_real, other=0.0) / tl.sqrt(variance + eps)
+    shift = tl.load(bias + c, mask=is_real, other=0.0)
+    value = (value - mean[None, :]) * scale[None, :] + shift[None, :]
+    tl.store(y + at + offset, tl.where(value > 0, value, value * slope), mask=exists)
+
+
+@triton.jit
 def _affine(saved, weight, bias, channels, real, c):
     """Mean, 1 / deviation, scale and bias of the channels ``c``."""
     in_c, is_real = c < channels, c < real

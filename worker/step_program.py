@@ -56,6 +56,13 @@ class StepProgram:
         self._plan.end()
         self._record.end()
 
+    def logits(
+        self,
+        images: Tensor,  # (N, C, H, W) float32
+    ) -> Tensor:  # (N, classes) float32
+        """What the network, in evaluation mode, makes of standardised images."""
+        return self._network(self._padded(images))
+
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
         """Images (size, in_channels, H, W) and labels (size,) of the step under way."""
         pixels = self._pixels

@@ -84,6 +84,31 @@ def test_the_fast_pass_is_the_networks_own(recipe, side):
         torch.testing.assert_close(p.double(), q.double(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("side", [8, 7])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_fast_evaluation_is_the_networks_own(recipe, side):
+    model = WideResNet(
+        10, 1.5, 5, generator=torch.Generator().manual_seed(0), **RECIPES[recipe]
+    ).to(DEVICE, memory_format=torch.channels_last)
+    with torch.no_grad():  # running statistics and scales that differ from 0 and 1
+        model(torch.randn(6, 3, side, side, device=DEVICE))
+        for p in model.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    model.eval()
+    before = copy.deepcopy(model.state_dict())
+    images = torch.randn(6, 3, side, side, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    fast = FastWideResNet(model, torch.float32)
+    wide = functional.pad(images, (0, 0, 0, 0, 0, fast.in_channels - 3))
+
+    with arithmetic(TrainConfig(precision="fp32"), torch.device(DEVICE)), torch.inference_mode():
+        logits = fast(wide.contiguous(memory_format=torch.channels_last))
+        expected = copy.deepcopy(model).double()(images.double())
+
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=5e-5)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
 def test_padding_is_only_added_where_it_costs_little():
     assert [padded(c) for c in (3, 16, 20, 120, 160, 240, 480, 640)] == [
         8,
