@@ -63,9 +63,13 @@ def _load(
         return torch.from_numpy(np.array(array, dtype=dtype)).to(device)
 
     arrays = prepared.arrays
-    return prepared.info, (
+    loaded = (
         on_device(arrays.x_train, np.uint8),
         on_device(arrays.y_train, np.int64),
         on_device(arrays.x_test, np.uint8),
         on_device(arrays.y_test, np.int64),
     )
+    if device.type == "cuda":
+        # The next run may read them on another stream.
+        torch.cuda.current_stream(device).synchronize()
+    return prepared.info, loaded

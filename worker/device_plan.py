@@ -112,14 +112,39 @@ class DeviceRecord:
         """Last part of a step."""
         self.row.add_(1)
 
-    def read(self) -> list[StepRecord]:
-        """What the steps since the last call recorded. Waits for the device."""
-        rows = self.table[: len(self._sizes)].tolist()
+    def begin_read(self) -> "RecordRead":
+        """Begin to read what the steps since the last call recorded. Waits for nothing."""
+        read = RecordRead(self.table, self._sizes, self._num_classes)
+        self._sizes = []
+        # In the order of the stream: after the copy, before the next step.
         self.table.zero_()
         self.row.zero_()
-        records = [
+        return read
+
+
+class RecordRead:
+    """A copy of the record's rows on its way to the host."""
+
+    def __init__(self, table: Tensor, sizes: list[int], num_classes: int) -> None:
+        self._sizes, self._num_classes = sizes, num_classes
+        on_card = table.is_cuda
+        self._rows = torch.empty(table.shape, dtype=table.dtype, pin_memory=on_card)
+        self._rows.copy_(table, non_blocking=True)
+        self._copied = torch.cuda.Event() if on_card else None  # type: ignore[no-untyped-call]
+        if self._copied is not None:
+            self._copied.record()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the rows are here."""
+        return self._copied is None or bool(self._copied.query())  # type: ignore[no-untyped-call]
+
+    def records(self) -> list[StepRecord]:
+        """The steps' records, in order. Waits for them."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        rows = self._rows[: len(self._sizes)].tolist()
+        return [
             StepRecord(loss, int(wrong), size, squares, size * self._num_classes)
             for (loss, wrong, squares), size in zip(rows, self._sizes, strict=True)
         ]
-        self._sizes.clear()
-        return records

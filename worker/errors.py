@@ -3,7 +3,9 @@
     WorkerError
     ├── DatasetNotFound    no prepared set of that name
     ├── DatasetRefused     a file or folder that does not fit; nothing was prepared
-    └── CheckpointError    every checkpoint of a folder is damaged, or belongs to another config
+    ├── CheckpointError    every checkpoint of a folder is damaged, or belongs to another config
+    ├── DeviceLost         a fault on the card that ends every run of its process
+    └── HostLost           the process that trained the trials of a card has ended under them
 
 A config that cannot be trained (a batch larger than the set, a precision that the device lacks)
 raises ``worker.config.FieldError``, which names the field.
@@ -24,3 +26,11 @@ class DatasetRefused(WorkerError, ValueError):
 
 class CheckpointError(WorkerError):
     """No checkpoint of a folder can be used."""
+
+
+class DeviceLost(WorkerError, RuntimeError):
+    """The card will not work again in this process."""
+
+
+class HostLost(WorkerError, ConnectionError):
+    """The host of a card's trials has ended; nothing is known to be wrong with this trial."""

@@ -40,7 +40,7 @@ class GraphSteps:
         self._length, self._tally, self._optimizer = length, tally, optimizer
         device = pixels.device
         self._record = DeviceRecord(num_classes, device)
-        tally.read_device = self._record.read
+        tally.begin_read = self._record.begin_read
         self._plan = DevicePlan(config, indices, length, rates, device, pixels.pad)
         self._program = StepProgram(
             config, model, optimizer, self._plan, self._record, pixels, length.batch_size
@@ -64,6 +64,10 @@ class GraphSteps:
             self._graphs[size].replay()
         self._tally.add_device(step, self._record.note(size))
 
+    def logits(self, images: Tensor) -> Tensor:
+        """What the network, in evaluation mode, makes of standardised images (N, C, H, W)."""
+        return self._program.logits(images)
+
     def _bind_rates(self) -> None:
         """Let the optimizer's groups read the plan; a loaded state gives them rates of its own."""
         for index, group in enumerate(self._optimizer.param_groups):
@@ -71,9 +75,12 @@ class GraphSteps:
 
     def _run_aside(self, size: int) -> None:
         """A step outside of a graph, on the stream that captures."""
-        if self._stream is None:
-            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         current = torch.cuda.current_stream()
+        if self._stream is None:
+            # A graph cannot be captured on the default stream. A run that was given a stream of its
+            # own stays on it, since memory once used on a stream is kept for that stream.
+            is_own = current != torch.cuda.default_stream()
+            self._stream = current if is_own else torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             self._program.run(size)

@@ -1,13 +1,13 @@
 """Everything one run holds between two steps: what a checkpoint must bring back."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ndadam.wide_resnet import WideResNet
 from worker import checkpoint
@@ -24,6 +24,7 @@ from worker.networks import build_network
 from worker.optimizers import LearningRates, build_optimizer
 from worker.provenance import peak_memory_bytes, provenance
 from worker.tally import Tally
+from worker.turns import Turn
 
 
 class Stopped(Exception):
@@ -35,6 +36,9 @@ class Steps(Protocol):
 
     def take(self, step: int) -> None:
         """Step ``step`` (from 0)."""
+
+    def logits(self, images: Tensor) -> Tensor:
+        """What the network, in evaluation mode, makes of standardised images (N, C, H, W)."""
 
 
 def _steps_in_graph(
@@ -133,11 +137,11 @@ class Run:
             return True
         return self._is_report_step(self.step) and self.tally.is_open
 
-    def report(self) -> Report:
+    def report(self) -> Generator[Turn, None, Report]:
         """The report that is due. Raises Stopped when ``stop`` interrupts its evaluation."""
         self.tally.drain()
         if self.tally.diverged_at is None:
-            held_out = self._evaluate()
+            held_out = yield from self._evaluate()
             if held_out is not None:
                 return self._finish_report(held_out)
             # The loss of the last batch was finite and the weights it left behind are not.
@@ -187,7 +191,7 @@ class Run:
     def _is_report_step(self, step: int) -> bool:
         return step % self._report_every == 0 or step == self.length.num_steps
 
-    def _evaluate(self) -> dict[str, float] | None:
+    def _evaluate(self) -> Generator[Turn, None, dict[str, float] | None]:
         """Errors on held-out images; None when the network's outputs are not finite."""
         data, found = self.data, {}
         spans = []
@@ -196,7 +200,7 @@ class Run:
         if self.config.test_evaluation == "curve" or self.step == self.length.num_steps:
             spans.append(("test_error", data.test, data.test_indices))
         for name, pixels, indices in spans:
-            result = evaluate(self.model, pixels, indices, self._autocast, self._stop)
+            result = yield from evaluate(self.model, self.steps.logits, pixels, indices, self._stop)
             if result is None:
                 raise Stopped
             if not result.is_finite:

@@ -6,14 +6,14 @@ checkpoint; the sums do not depend on when that happens, so a resumed run report
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 #: A NaN or infinite loss must be noticed within 100 steps.
 DRAIN_STEPS = 50
-_NOT_SAVED = ("_pending", "_first_pending", "_on_device", "read_device")
+_NOT_SAVED = ("_pending", "_first_pending", "_on_device", "_reads", "begin_read")
 
 
 class StepRecord(NamedTuple):
@@ -26,6 +26,17 @@ class StepRecord(NamedTuple):
     logits: int
 
 
+class PendingRead(Protocol):
+    """Records of steps on their way from the device."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether they are here."""
+
+    def records(self) -> list[StepRecord]:
+        """Those records, in order. Waits for them."""
+
+
 class Tally:
     """Sums of loss, errors and logits since the last report; finds the first non-finite loss."""
 
@@ -33,8 +44,10 @@ class Tally:
         self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
         self._first_pending = 0
         self._on_device = 0
-        #: Hands over what steps have recorded on the device, for steps that ``add_device`` noted.
-        self.read_device: Callable[[], list[StepRecord]] | None = None
+        #: Each with the step of its first record.
+        self._reads: list[tuple[int, PendingRead]] = []
+        #: Begins to read what steps have recorded on the device, those that ``add_device`` noted.
+        self.begin_read: Callable[[], PendingRead] | None = None
         #: Step (from 0) at which the loss was first NaN or infinite.
         self.diverged_at: int | None = None
         self.seconds = 0.0
@@ -43,7 +56,7 @@ class Tally:
     @property
     def is_open(self) -> bool:
         """Whether steps were taken since the last report."""
-        return bool(self._pending) or self._on_device > 0 or self.steps > 0
+        return bool(self._pending or self._reads) or self._on_device > 0 or self.steps > 0
 
     def reset(self) -> None:
         """Start a new span after a report."""
@@ -67,22 +80,37 @@ class Tally:
             self.drain()
 
     def add_device(self, step: int, waiting: int) -> None:
-        """Note one step that recorded its numbers on the device, where ``waiting`` now wait."""
+        """Note one step that recorded its numbers on the device, where ``waiting`` now wait.
+
+        They are read in the background; only what is ``DRAIN_STEPS`` steps old is waited for.
+        """
         if waiting == 1:
             self._first_pending = step
         self._on_device = waiting
         if waiting >= DRAIN_STEPS:
-            self.drain()
+            self._finish_reads()
+            self._begin_read()
+        elif self._reads and self._reads[0][1].is_done:
+            self._finish_reads()
 
     def drain(self) -> None:
         """Read what is pending. Steps from the first non-finite loss on are left out."""
         if self._on_device:
-            assert self.read_device is not None
-            self._on_device = 0
-            self._sum(self.read_device())
+            self._begin_read()
+        self._finish_reads()
         if self._pending:
-            self._sum(self._read_pending())
+            self._sum(self._first_pending, self._read_pending())
             self._pending.clear()
+
+    def _begin_read(self) -> None:
+        assert self.begin_read is not None
+        self._reads.append((self._first_pending, self.begin_read()))
+        self._on_device = 0
+
+    def _finish_reads(self) -> None:
+        for first, read in self._reads:
+            self._sum(first, read.records())
+        self._reads.clear()
 
     def _read_pending(self) -> list[StepRecord]:
         losses, logits, labels = zip(*self._pending, strict=True)
@@ -99,10 +127,12 @@ class Tally:
             for loss, bad, norm, z, y in zip(values, wrong, norms, logits, labels, strict=True)
         ]
 
-    def _sum(self, records: list[StepRecord]) -> None:
+    def _sum(self, first_step: int, records: list[StepRecord]) -> None:
+        if self.diverged_at is not None:
+            return
         for index, record in enumerate(records):
             if not math.isfinite(record.loss):
-                self.diverged_at = self._first_pending + index
+                self.diverged_at = first_step + index
                 break
             self.steps += 1
             self._loss += record.loss
@@ -128,6 +158,7 @@ class Tally:
         """For a checkpoint. Call ``drain`` first."""
         assert not self._pending
         assert not self._on_device
+        assert not self._reads
         return {name: value for name, value in vars(self).items() if name not in _NOT_SAVED}
 
     def load(self, state: dict[str, Any]) -> None:

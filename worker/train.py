@@ -1,16 +1,18 @@
 """Trains one configuration: a generator of reports."""
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from time import monotonic, perf_counter
 
 from worker import checkpoint
 from worker.config import TrainConfig
 from worker.datasets import dataset_info, default_home
-from worker.device import arithmetic, choose_device
+from worker.device import choose_device
 from worker.length import check_fits
 from worker.measurement import Measurement, Report
 from worker.run_state import Run, Stopped
+from worker.turns import STEPS_PER_TURN, Turn, isolated
 
 
 def train(
@@ -32,7 +34,8 @@ def train(
     that ``stop`` ends has no such report; its checkpoint is written, and calling ``train`` again
     with the same ``checkpoint_dir`` goes on as if it had never stopped, bit for bit on a CPU.
 
-    Torch's default random generators are seeded with ``config.seed``.
+    Torch's default random generators, seeded with ``config.seed``, and its precision switches are
+    the run's own: between two reports everybody else's stand.
 
     Args:
         config: What to train; unset fields resolve to the published values.
@@ -45,6 +48,41 @@ def train(
             (decision record 0013); never with ``deterministic`` or a measurement. Off takes the
             plain loop everywhere.
     """
+    turns = train_in_turns(
+        config,
+        data_home=data_home,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_seconds=checkpoint_seconds,
+        measurement=measurement,
+        stop=stop,
+        replay_steps=replay_steps,
+    )
+
+    def reports() -> Generator[Report, None, None]:
+        with closing(turns):
+            for item in turns:
+                if isinstance(item, Report):
+                    yield item
+
+    return reports()
+
+
+def train_in_turns(
+    config: TrainConfig,
+    *,
+    data_home: Path | str | None = None,
+    checkpoint_dir: Path | str | None = None,
+    checkpoint_seconds: float = 30.0,
+    measurement: Measurement | None = None,
+    stop: Callable[[], bool] | None = None,
+    replay_steps: bool = True,
+    threads: int = 0,
+) -> Generator[Report | Turn, None, None]:
+    """``train`` for several runs in one thread: it also hands on the turn, every few steps.
+
+    Each run computes what it would alone, whatever the others do with torch's process-wide state.
+    ``threads`` of torch for a run on a CPU, 0 = as many as the process uses.
+    """
     config = config.resolved()
     home = Path(data_home) if data_home is not None else default_home()
     device = choose_device(config)
@@ -52,27 +90,27 @@ def train(
     folder = Path(checkpoint_dir) if checkpoint_dir is not None else None
     never = stop or (lambda: False)
 
-    def reports() -> Generator[Report, None, None]:
-        with arithmetic(config, device):
-            run = Run(config, home, device, measurement, never, replay_steps=replay_steps)
-            if folder is not None:
-                run.resume(checkpoint.load_newest(folder, run.key))
-            yield from _loop(run, folder, checkpoint_seconds, never)
+    def turns() -> Generator[Report | Turn, None, None]:
+        run = Run(config, home, device, measurement, never, replay_steps=replay_steps)
+        if folder is not None:
+            run.resume(checkpoint.load_newest(folder, run.key))
+        yield from _loop(run, folder, checkpoint_seconds, never)
 
-    return reports()
+    return isolated(turns(), config, device, threads)
 
 
 def _loop(
     run: Run, folder: Path | None, checkpoint_seconds: float, stop: Callable[[], bool]
-) -> Generator[Report, None, None]:
+) -> Generator[Report | Turn, None, None]:
     saved_at = monotonic()
     began = perf_counter()
     while True:
         if run.is_report_due():
+            yield Turn.SETTLE
             run.tally.drain()  # waits for the device: what is queued there belongs to the time
             run.tally.seconds += perf_counter() - began
             try:
-                report = run.report()
+                report = yield from run.report()
             except Stopped:
                 run.save(folder)
                 return
@@ -82,6 +120,7 @@ def _loop(
             began = perf_counter()
         stopping = stop()
         if stopping or (folder is not None and monotonic() - saved_at >= checkpoint_seconds):
+            yield Turn.SETTLE
             run.tally.drain()
             run.tally.seconds += perf_counter() - began
             run.save(folder)
@@ -89,3 +128,5 @@ def _loop(
                 return
             saved_at, began = monotonic(), perf_counter()
         run.take_step()
+        if run.step % STEPS_PER_TURN == 0:
+            yield Turn.NEXT

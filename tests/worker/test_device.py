@@ -52,14 +52,20 @@ def test_global_switches_are_put_back(deterministic, precision, expected):
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_run_that_is_left_early_puts_the_switches_back(data_home, tiny_config):
+def test_between_reports_the_switches_are_everybody_elses(data_home, tiny_config):
     config = tiny_config.model_copy(update={"deterministic": True, "report_every": 2})
-    reports = train(config, data_home=data_home)
+    within = []
+    reports = train(
+        config,
+        data_home=data_home,
+        stop=lambda: within.append(torch.are_deterministic_algorithms_enabled()),
+    )
     next(reports)
-    assert torch.are_deterministic_algorithms_enabled()
 
+    assert within
+    assert all(within)
+    assert not torch.are_deterministic_algorithms_enabled()
     reports.close()
-
     assert not torch.are_deterministic_algorithms_enabled()
 
 

@@ -1,0 +1,211 @@
+"""Times several trials at once on one card, in one process.
+
+    python -m benchmarks.several_trials [--how turns|threads|both] [--device cpu|cuda] [--json FILE]
+
+*turns* is what the product does: one thread gives every run its turn (``worker.side_by_side``).
+*threads* drives the same runs from a thread each. Every run is what ``worker.train`` does, on
+CIFAR-10 or on noise of its shape where that is not prepared, with augmentation, diagnostics, a
+report and an evaluation of a tenth of the set per epoch. Images per second are those of all runs
+together, while all of them train: from the last second report to the first last but one.
+"""
+
+import argparse
+import json
+import threading
+import time
+from collections.abc import Callable, Hashable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.train import BATCH, data_home, describe_machine
+from worker import Report, TrainConfig
+from worker.device import choose_device
+from worker.side_by_side import SideBySide, Turns
+from worker.train import train_in_turns
+
+#: Depth, widening factor and numbers of trials at once.
+NETWORKS: dict[str, dict[str, tuple[int, float, tuple[int, ...]]]] = {
+    "cuda": {
+        "WRN-16-1": (16, 1.0, (1, 2, 4)),
+        "WRN-16-4": (16, 4.0, (1, 2, 4)),
+        "WRN-22-7.5": (22, 7.5, (1, 2)),
+    },
+    "cpu": {"WRN-10-1": (10, 1.0, (1, 2))},
+}
+#: Epochs of a run on a card: about six seconds each way.
+EPOCHS = {"WRN-16-1": 12, "WRN-16-4": 6, "WRN-22-7.5": 4}
+HEAD = """\
+| network | at once | how | images/s, all | × one | host idle | peak, allocated | peak, reserved |
+| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |"""
+
+Seen = dict[Hashable, list[tuple[float, int]]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=default)
+    parser.add_argument("--how", choices=["turns", "threads", "both"], default="both")
+    parser.add_argument("--optimizer", choices=["sgd", "ndadam"], default="ndadam")
+    parser.add_argument("--networks", nargs="*", help="only these")
+    parser.add_argument("--json", type=Path, help="also write every figure to this file")
+    arguments = parser.parse_args()
+    machine = describe_machine(arguments.device)
+    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    ways = ["turns", "threads"] if arguments.how == "both" else [arguments.how]
+    rows = []
+    with data_home(arguments.device) as (home, dataset):
+        print(
+            f"images: {dataset}, batch {BATCH[arguments.device]}, {arguments.optimizer}\n\n{HEAD}",
+            flush=True,
+        )
+        for network in arguments.networks or NETWORKS[arguments.device]:
+            make = config_maker(arguments.device, network, arguments.optimizer, dataset)
+            one: dict[str, float] = {}
+            for count in NETWORKS[arguments.device][network][2]:
+                for how in ways:
+                    row = measure(how, count, make, home)
+                    ratio = row["images_per_second"] / one.setdefault(how, row["images_per_second"])
+                    rows.append({"network": network, "ratio": ratio} | row)
+                    print(line(rows[-1]), flush=True)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+
+
+def config_maker(
+    device: str, network: str, optimizer: str, dataset: str
+) -> Callable[[int], TrainConfig]:
+    """The config of the run of a number: a seed each."""
+    depth, widen_factor, _ = NETWORKS[device][network]
+    length = {"epochs": EPOCHS[network]} if device == "cuda" else {"steps": 30, "report_every": 6}
+
+    def make(number: int) -> TrainConfig:
+        return TrainConfig(
+            dataset=dataset,
+            depth=depth,
+            widen_factor=widen_factor,
+            optimizer=optimizer,
+            batch_size=BATCH[device],
+            precision="bf16" if device == "cuda" else "fp32",
+            device=device,
+            seed=number,
+            validation_fraction=0.1 if device == "cuda" else 0.002,
+            **length,
+        )
+
+    return make
+
+
+def measure(how: str, count: int, make: Callable[[int], TrainConfig], home: Path) -> dict[str, Any]:
+    """Train so many runs at once."""
+    device = choose_device(make(0).resolved())
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    seen: Seen = {number: [] for number in range(count)}
+
+    def start(number: int) -> Turns:
+        return train_in_turns(make(number), data_home=home)
+
+    idle = (by_turns if how == "turns" else by_threads)(count, start, seen, device)
+    images = rate(seen) * BATCH[device.type]
+    row = {"at_once": count, "how": how, "images_per_second": images, "host_idle": idle}
+    if device.type == "cuda":
+        row["peak_allocated"] = torch.cuda.max_memory_allocated()
+        row["peak_reserved"] = torch.cuda.max_memory_reserved()
+    return row
+
+
+def by_turns(
+    count: int, start: Callable[[int], Turns], seen: Seen, device: torch.device
+) -> float | None:
+    """One thread; the part of its time in which every run waited for the card."""
+    failures: list[Exception] = []
+
+    def on_report(key: Hashable, report: Report) -> None:
+        seen[key].append((time.perf_counter(), report.step))
+
+    def on_end(key: Hashable, error: Exception | None) -> None:
+        failures.extend([error] if error is not None else [])
+
+    runs = SideBySide(device, on_report=on_report, on_end=on_end)
+    for number in range(count):
+        runs.add(number, lambda number=number: start(number))
+    began, idle = time.perf_counter(), 0.0
+    while runs.keys and not failures:
+        if not runs.turn():
+            waited = time.perf_counter()
+            time.sleep(2e-4)
+            idle += time.perf_counter() - waited
+    if failures:
+        raise failures[0]
+    return idle / (time.perf_counter() - began)
+
+
+def by_threads(
+    count: int, start: Callable[[int], Turns], seen: Seen, device: torch.device
+) -> float | None:
+    """A thread for every run, which waits for the card where the run does."""
+    failures: list[Exception] = []
+
+    def drive(number: int) -> None:
+        try:
+            if device.type != "cuda":
+                _drain(start(number), seen[number])
+                return
+            with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+                _drain(start(number), seen[number])
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=drive, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return None
+
+
+def _drain(turns: Turns, seen: list[tuple[float, int]]) -> None:
+    for item in turns:
+        if isinstance(item, Report):
+            seen.append((time.perf_counter(), item.step))
+
+
+def rate(seen: Seen) -> float:
+    """Steps per second of all runs together, while all of them train."""
+    # The first report is behind the start; the last one reads the test set.
+    began = max(reports[1][0] for reports in seen.values())
+    ended = min(reports[-2][0] for reports in seen.values())
+    steps = sum(step_at(reports, ended) - step_at(reports, began) for reports in seen.values())
+    return steps / (ended - began)
+
+
+def step_at(reports: list[tuple[float, int]], moment: float) -> float:
+    """Steps done at a moment, on the straight line between the reports around it."""
+    for (t0, step0), (t1, step1) in pairwise(reports):
+        if t0 <= moment <= t1:
+            return step0 + (step1 - step0) * (moment - t0) / (t1 - t0)
+    raise ValueError(f"no report on both sides of {moment}")
+
+
+def line(row: dict[str, Any]) -> str:
+    """One measurement, in Markdown."""
+    idle = "" if row["host_idle"] is None else f"{row['host_idle']:.0%}"
+    memory = [
+        f"{row[name] / 2**30:.2f} GiB" if name in row else ""
+        for name in ("peak_allocated", "peak_reserved")
+    ]
+    return (
+        f"| {row['network']} | {row['at_once']} | {row['how']} | "
+        f"{row['images_per_second']:,.0f} | {row['ratio']:.2f} | {idle} | {' | '.join(memory)} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Several runs in one thread of one process, each on a stream of the card of its own.
+
+The thread only fills queues: a turn launches a few steps (replays of a graph), and the next run has
+its turn while the card works on them. Nothing waits for the card while another run could go on.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from worker.errors import DeviceLost
+from worker.measurement import Report
+from worker.turns import Turn
+
+Turns = Generator[Report | Turn, None, None]
+
+#: Turns of one run that the card may have before it. Enough for it to work on while another run
+#: reads its report or draws its next epoch; each is work that a cancelled trial still does.
+_DEPTH = 3
+
+
+class SideBySide:
+    """Gives runs their turns, one after the other; what becomes of one does not reach another."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        on_report: Callable[[Hashable, Report], None],
+        on_end: Callable[[Hashable, Exception | None], None],
+    ) -> None:
+        """``on_end`` is told of a run that returned (None) or raised."""
+        self._device, self._on_report, self._on_end = device, on_report, on_end
+        self._running: deque[_Running] = deque()
+        self._free: list[_Lane] = []
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """Runs that are under way."""
+        return [running.key for running in self._running]
+
+    def add(self, key: Hashable, start: Callable[[], Turns]) -> None:
+        """Take a run in. ``start`` is called in its first turn; what it raises ends this run."""
+        lane = self._free.pop() if self._free else _Lane(self._device)
+        self._running.append(_Running(key, start, lane))
+
+    def remove(self, key: Hashable) -> None:
+        """End a run where it stands, without a word; unknown ones are nobody's fault."""
+        for running in list(self._running):
+            if running.key == key:
+                self._drop(running)
+
+    def turn(self) -> bool:
+        """Give one run its turn; False when all wait for the card, or there is none.
+
+        Raises DeviceLost when a run broke the card for all.
+        """
+        for _ in range(len(self._running)):
+            running = self._running[0]
+            self._running.rotate(-1)
+            if running.lane.waiting() < (1 if running.settles else _DEPTH):
+                self._give_turn(running)
+                return True
+        return False
+
+    def _give_turn(self, running: "_Running") -> None:
+        try:
+            with running.lane.in_use():
+                item = running.next()
+        except StopIteration:
+            self._end(running, None)
+        except Exception as error:
+            self._end(running, error)
+        else:
+            running.settles = item is Turn.SETTLE
+            if isinstance(item, Report):
+                self._on_report(running.key, item)
+
+    def _end(self, running: "_Running", error: Exception | None) -> None:
+        self._drop(running)
+        self._on_end(running.key, error)
+
+    def _drop(self, running: "_Running") -> None:
+        self._running.remove(running)
+        # What the run holds may only be freed when the card no longer works on it.
+        running.lane.settle()
+        with running.lane.in_use():
+            running.close()
+        self._free.append(running.lane)
+
+
+class _Running:
+    """A run under way."""
+
+    def __init__(self, key: Hashable, start: Callable[[], Turns], lane: "_Lane") -> None:
+        self.key, self.lane, self.settles = key, lane, False
+        self._start: Callable[[], Turns] | None = start
+        self._turns: Turns | None = None
+
+    def next(self) -> Report | Turn:
+        if self._turns is None:
+            assert self._start is not None
+            self._turns = self._start()
+        return next(self._turns)
+
+    def close(self) -> None:
+        if self._turns is not None:
+            self._turns.close()
+        self._turns = self._start = None
+
+
+class _Lane:
+    """A stream of the card, with a mark behind every turn in its queue. On a CPU nothing queues."""
+
+    def __init__(self, device: torch.device) -> None:
+        is_card = device.type == "cuda"
+        self._stream: Any = torch.cuda.Stream(device) if is_card else None  # type: ignore[no-untyped-call]
+        self._marks: deque[Any] = deque()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Launch on this stream."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+        self._marks.append(self._stream.record_event())
+
+    def waiting(self) -> int:
+        """Turns that the card has not finished."""
+        while self._marks and self._marks[0].query():
+            self._marks.popleft()
+        return len(self._marks)
+
+    def settle(self) -> None:
+        """Wait for the card. Raises DeviceLost when it will not work again in this process."""
+        self._marks.clear()
+        if self._stream is not None:
+            try:
+                self._stream.synchronize()
+            except RuntimeError as error:
+                raise DeviceLost(f"the card gave up: {error}") from error

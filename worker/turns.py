@@ -1,0 +1,96 @@
+"""How several runs share one process: each is a generator that hands the turn on between steps.
+
+What torch keeps once per process (random generators, precision switches, threads) is a run's own
+while it has the turn, so that a run computes what it would alone.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from enum import Enum
+from typing import TypeVar
+
+import torch
+
+from worker.config import TrainConfig
+from worker.device import arithmetic
+
+Item = TypeVar("Item")
+
+#: Steps of one turn. A turn must be long beside the few dozen microseconds of changing over, and
+#: several of them short beside what a person notices.
+STEPS_PER_TURN = 10
+
+
+class Turn(Enum):
+    """What a run wants when it hands on the turn."""
+
+    #: Go on at any time; there is more to put into the queue of the device.
+    NEXT = "next"
+    #: Go on when the device has done what is in the queue: the run would only wait for it.
+    SETTLE = "settle"
+
+
+def isolated(
+    turns: Generator[Item, None, None], config: TrainConfig, device: torch.device, threads: int = 0
+) -> Generator[Item, None, None]:
+    """Iterate ``turns`` with a process state of its own; between two items everybody else's stands.
+
+    ``config`` is resolved. ``threads`` of torch on the CPU, 0 = as many as there are.
+    """
+    own = _ProcessState(config, device, threads)
+    try:
+        while True:
+            with own.installed():
+                try:
+                    item = next(turns)
+                except StopIteration:
+                    return
+            yield item
+    finally:
+        with own.installed():
+            turns.close()
+
+
+class _ProcessState:
+    """What one run sees of the state that torch keeps per process."""
+
+    def __init__(self, config: TrainConfig, device: torch.device, threads: int) -> None:
+        self._config, self._device, self._threads = config, device, threads
+        self._random = _random_state(device)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        others = _random_state(self._device)
+        with ExitStack() as stack:
+            stack.enter_context(arithmetic(self._config, self._device))
+            stack.enter_context(_torch_threads(self._threads))
+            _set_random_state(self._random, self._device)
+            try:
+                yield
+            finally:
+                self._random = _random_state(self._device)
+                _set_random_state(others, self._device)
+
+
+def _random_state(device: torch.device) -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    return states + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
+
+
+def _set_random_state(states: list[torch.Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if count in (0, before):
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
