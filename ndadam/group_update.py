@@ -16,6 +16,7 @@ from ndadam.adam import adam_
 from ndadam.sharding import is_distributed, local, local_grad
 from ndadam.skipped import SkippedVectors
 from ndadam.turning import Rates, foreach_turn_vectors_, normalise_vectors_, rates_of, turn_vectors_
+from ndadam.vector_numbers import KeptNumbers
 
 # On the CPU parameters of up to this many elements share foreach calls; larger ones are updated in
 # pieces, whose operands stay in the cache from one operation to the next.
@@ -77,7 +78,11 @@ def update_scalars_(batch: list[Operands], group: dict[str, Any], step: float) -
 
 
 def update_vectors_(
-    batch: list[Operands], group: dict[str, Any], step: float, skipped: SkippedVectors
+    batch: list[Operands],
+    group: dict[str, Any],
+    step: float,
+    skipped: SkippedVectors,
+    kept: KeptNumbers,
 ) -> None:
     """Take ND-Adam's step for every parameter of ``batch``; counts vectors that sit it out."""
     vector_dim, foreach = group["vector_dim"], group["foreach"]
@@ -98,7 +103,7 @@ def update_vectors_(
             broken.append(_turn_in_pieces_(o, vector_dim, rates))
     for members in together.values():
         done += members
-        broken += _turn_together_(members, vector_dim, rates)
+        broken += _turn_together_(members, vector_dim, rates, kept)
     if are_copies or any(marks is not None for marks in broken):
         _finish(done, broken, skipped)
 
@@ -111,7 +116,7 @@ def other_dims(num_dims: int, vector_dim: int) -> tuple[int, ...]:
 
 def _shares_calls(w: Tensor, foreach: bool | None) -> bool:
     if foreach is None:
-        return w.device.type != "cpu" or w.numel() <= _SHARED_ELEMENTS
+        return not w.is_cpu or w.numel() <= _SHARED_ELEMENTS
     return foreach
 
 
@@ -151,15 +156,18 @@ def _turn_in_pieces_(o: Operands, vector_dim: int, rates: Rates) -> Tensor | Non
     )
 
 
-def _turn_together_(batch: list[Operands], vector_dim: int, rates: Rates) -> list[Tensor | None]:
+def _turn_together_(
+    batch: list[Operands], vector_dim: int, rates: Rates, kept: KeptNumbers
+) -> list[Tensor | None]:
     """Update parameters of one device and type in few calls."""
-    if batch[0].w.device.type != "cpu":
-        return _turn_stacked_(batch, vector_dim, rates, _STACKED_ELEMENTS)
+    if not batch[0].w.is_cpu:
+        return _turn_stacked_(batch, vector_dim, rates, kept, _STACKED_ELEMENTS)
     found: list[Tensor | None] = []
     for part in _parts(batch, _SHARED_ELEMENTS):
         _, _, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*part, strict=True))
         dims = [other_dims(w.dim(), vector_dim) for w in ws]
-        broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims)
+        numbers = kept.like(exp_avg_sqs)
+        broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims, numbers)
         found += [None] * len(part) if broken is None else broken
     return found
 
@@ -178,7 +186,7 @@ def _parts(batch: list[Operands], largest: int) -> Iterator[list[Operands]]:
 
 
 def _turn_stacked_(
-    batch: list[Operands], vector_dim: int, rates: Rates, largest: int
+    batch: list[Operands], vector_dim: int, rates: Rates, kept: KeptNumbers, largest: int
 ) -> list[Tensor | None]:
     """Stack vectors of equal length, update the stacks, and put the parts back.
 
@@ -194,14 +202,15 @@ def _turn_stacked_(
     ws, grads, exp_avgs, exp_avg_sqs = (
         [_stack([batch[i][k] for i in m], vector_dim) for m in members] for k in range(2, 6)
     )
-    dims = [(1,)] * len(members)
-    broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims)
+    dims: list[tuple[int, ...]] = [(1,)] * len(members)
+    numbers = kept.like(exp_avg_sqs)
+    broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims, numbers)
     for k, updated in ((2, ws), (4, exp_avgs), (5, exp_avg_sqs)):
         _unstack_([[batch[i][k] for i in m] for m in members], updated, vector_dim)
     if broken is None:
         return [None] * len(batch)
     marks = [torch.empty_like(o.exp_avg_sq, dtype=torch.bool) for o in batch]
-    _unstack_([[marks[i] for i in m] for m in members], list(broken), vector_dim)
+    _unstack_([[marks[i] for i in m] for m in members], broken, vector_dim)
     return list(marks)
 
 

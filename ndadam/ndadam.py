@@ -28,6 +28,7 @@ from ndadam.moments import fitted_moments, new_moments
 from ndadam.settings import check_decay, check_group, check_parameter
 from ndadam.skipped import SkippedVectors
 from ndadam.unit_norm import normalise_parameter_, renormalise_parameter_
+from ndadam.vector_numbers import KeptNumbers
 
 if TYPE_CHECKING:
     from ndadam.fused import FusedStep
@@ -121,6 +122,7 @@ class NDAdam(Optimizer):
             "fused": fused,
         }
         self._skipped = SkippedVectors()
+        self._numbers = KeptNumbers()
         self._just_loaded: set[Tensor] = set()  # parameters not stepped since their state was
         self._device_lrs: dict[int, Tensor] = {}
         super().__init__(params, defaults)
@@ -134,6 +136,7 @@ class NDAdam(Optimizer):
         self._is_built = True
         # Also called when a state dict is loaded, which keeps what has been counted.
         self.__dict__.setdefault("_skipped", SkippedVectors())
+        self.__dict__.setdefault("_numbers", KeptNumbers())
         self.__dict__.setdefault("_just_loaded", set())
         self.__dict__.setdefault("_device_lrs", {})
         for group in self.param_groups:
@@ -216,7 +219,7 @@ class NDAdam(Optimizer):
                 if group["vector_dim"] is None:
                     update_scalars_(batch, group, step)
                 else:
-                    update_vectors_(batch, group, step, self._skipped)
+                    update_vectors_(batch, group, step, self._skipped, self._numbers)
         if fused_groups:
             self._launch(fused_groups)
 

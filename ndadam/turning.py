@@ -6,12 +6,13 @@ a parameter, D spans all others (a filter's C, H, W), so (V, D) means the parame
 """
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+from ndadam.projection import foreach_tangents_of, tangents_of
+from ndadam.vector_numbers import VectorNumbers
 
 # Tangents shorter than this many rounding errors of the projection are rounding errors.
 _PROJECTION_ERRORS = 16
@@ -51,9 +52,9 @@ def turn_vectors_(
     vector whose gradient is not finite; these are returned, (V, 1), or None when there are none.
     """
     # The radial part of the gradient would only stretch w, and the norm is pinned to 1.
-    radial = (grad * w).sum(dims, keepdim=True)
-    tangent = torch.addcmul(grad, w, radial, value=-1)
-    square = tangent_squares(torch.linalg.vector_norm(tangent, dim=dims, keepdim=True), radial)
+    tangent, radial = tangents_of(grad, w, dims)
+    length = torch.linalg.vector_norm(tangent, dim=dims, keepdim=True)
+    square = tangent_squares(length, radial.view(length.shape))
     broken = not_finite(square)
     if broken is not None:
         tangent = torch.where(broken, exp_avg, tangent)
@@ -62,9 +63,8 @@ def turn_vectors_(
     exp_avg_sq.lerp_(square, rates.lerp2)
 
     rests = resting(exp_avg_sq, broken)
-    w.addcmul_(exp_avg, step_factors(exp_avg_sq, rests, rates))
-    norm = torch.linalg.vector_norm(w, dim=dims, keepdim=True)
-    w.mul_(rescaling(norm, rests))
+    w.addcmul_(exp_avg, step_factors_(exp_avg_sq.clone(), rests, rates))
+    w.mul_(rescaling_(torch.linalg.vector_norm(w, dim=dims, keepdim=True), rests))
     return broken
 
 
@@ -74,37 +74,34 @@ def foreach_turn_vectors_(
     exp_avgs: list[Tensor],
     exp_avg_sqs: list[Tensor],
     rates: Rates,
-    dims: Sequence[tuple[int, ...]],
-) -> tuple[Tensor, ...] | None:
+    dims: list[tuple[int, ...]],
+    numbers: VectorNumbers,  # scratch
+) -> list[Tensor] | None:
     """Do the same as ``turn_vectors_`` for many parameters, in few calls.
 
-    What is one number per vector is computed for all parameters at once, as (N,).
+    What is one number per vector is computed for all parameters at once, as (N,). One buffer of
+    that size, of which every parameter has its view, holds one quantity after the other.
     """
-    products = torch._foreach_mul(grads, ws)
-    radials = [p.sum(d, keepdim=True) for p, d in zip(products, dims, strict=True)]
-    tangents = list(torch._foreach_addcmul(grads, ws, radials, value=-1))
-    squares = tangent_squares(_norms(tangents, dims), _flat(radials))
-    broken = not_finite(squares)
-    numbers = _flat(exp_avg_sqs)
-    if len(ws) == 1:  # flat is then the moment itself
-        numbers = numbers.clone()
-    per_tensor = _split_like(numbers, exp_avg_sqs)
-    parts = None
+    flat, parts = numbers.flat, numbers.parts
+    tangents, radials = foreach_tangents_of(grads, ws, dims, numbers.ones)
+    squares = tangent_squares(_norms(tangents, dims), torch.cat(radials))
+    torch._foreach_copy_(parts, exp_avg_sqs)
+    broken, marks = not_finite(squares), None
     if broken is not None:
-        parts = _split_like(broken, exp_avg_sqs)
-        tangents = [torch.where(*x) for x in zip(parts, exp_avgs, tangents, strict=True)]
-        squares = torch.where(broken, numbers, squares)
+        split = torch.split(broken, [x.numel() for x in parts])
+        marks = [mark.view(x.shape) for mark, x in zip(split, parts, strict=True)]
+        tangents = [torch.where(*x) for x in zip(marks, exp_avgs, tangents, strict=True)]
+        squares = torch.where(broken, flat, squares)
     torch._foreach_lerp_(exp_avgs, tangents, float(rates.lerp1))
-    numbers.lerp_(squares, rates.lerp2)
-    torch._foreach_copy_(exp_avg_sqs, per_tensor)
+    flat.lerp_(squares, rates.lerp2)
+    torch._foreach_copy_(exp_avg_sqs, parts)
 
-    # The same buffer, of which every tensor has its view, holds one factor after the other.
-    rests = resting(numbers, broken)
-    numbers.copy_(step_factors(numbers, rests, rates))
-    torch._foreach_addcmul_(ws, exp_avgs, per_tensor)
-    numbers.copy_(rescaling(_norms(ws, dims), rests))
-    torch._foreach_mul_(ws, per_tensor)
-    return parts
+    rests = resting(flat, broken)
+    step_factors_(flat, rests, rates)
+    torch._foreach_addcmul_(ws, exp_avgs, parts)
+    rescaling_(_norms(ws, dims, out=flat), rests)
+    torch._foreach_mul_(ws, parts)
+    return marks
 
 
 def tangent_squares(length: Tensor, radial: Tensor) -> Tensor:
@@ -128,25 +125,32 @@ def not_finite(square: Tensor) -> Tensor | None:
     return square.isfinite().logical_not_()
 
 
-def resting(exp_avg_sq: Tensor, broken: Tensor | None) -> Tensor:
-    """Which vectors this step leaves as they are."""
-    unmoved = exp_avg_sq == 0
-    return unmoved if broken is None else unmoved.logical_or_(broken)
+def resting(exp_avg_sq: Tensor, broken: Tensor | None) -> Tensor | None:
+    """Which vectors this step leaves as they are; None when it is known at once that none."""
+    if broken is not None:
+        return broken.logical_or(exp_avg_sq == 0)
+    if exp_avg_sq.is_cpu and not torch.compiler.is_compiling() and exp_avg_sq.amin().item() > 0:
+        return None
+    return exp_avg_sq == 0
 
 
-def step_factors(exp_avg_sq: Tensor, rests: Tensor, rates: Rates) -> Tensor:
-    """What each vector's first moment is multiplied by to get its step; 0 for those that rest."""
-    root = (exp_avg_sq / rates.correction2).sqrt_().add_(rates.eps)
-    factor: Tensor = root.reciprocal_().mul_(-rates.step_size)
-    return factor.masked_fill_(rests, 0)
+def step_factors_(exp_avg_sq: Tensor, rests: Tensor | None, rates: Rates) -> Tensor:
+    """Put in place what each vector's first moment is multiplied by to get its step.
 
-
-def rescaling(norm: Tensor, rests: Tensor) -> Tensor:
-    """Factor that brings each vector back to unit norm; 1 for those that rest.
-
-    A zero vector that does not move (lr = 0) has no direction: it stays zero.
+    It is 0 for those that rest.
     """
-    return norm.reciprocal().masked_fill_(rests | (norm == 0), 1)
+    root = exp_avg_sq.div_(rates.correction2).sqrt_().add_(rates.eps)
+    factor = root.reciprocal_().mul_(-rates.step_size)
+    return factor if rests is None else factor.masked_fill_(rests, 0)
+
+
+def rescaling_(norm: Tensor, rests: Tensor | None) -> Tensor:
+    """Put in place the factor that brings each vector to unit norm; 1 for those that rest.
+
+    A zero vector that does not move (lr = 0) has no direction: any finite factor keeps it zero.
+    """
+    factor = norm.clamp_min_(torch.finfo(norm.dtype).tiny).reciprocal_()
+    return factor if rests is None else factor.masked_fill_(rests, 1)
 
 
 def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -164,22 +168,7 @@ def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
     return is_zero
 
 
-def _norms(tensors: list[Tensor] | tuple[Tensor, ...], dims: Sequence[tuple[int, ...]]) -> Tensor:
+def _norms(tensors: list[Tensor], dims: list[tuple[int, ...]], out: Tensor | None = None) -> Tensor:
     """Norm of every vector of every tensor, (N,)."""
-    return torch.cat(
-        [torch.linalg.vector_norm(t, dim=d) for t, d in zip(tensors, dims, strict=True)]
-    )
-
-
-def _flat(tensors: list[Tensor]) -> Tensor:
-    """All elements one after the other, (N,)."""
-    flat: Tensor = _flatten_dense_tensors(tensors)  # type: ignore[no-untyped-call]
-    return flat
-
-
-def _split_like(flat: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
-    """Views into ``flat`` (N,) with the shapes of ``tensors``."""
-    parts: tuple[Tensor, ...] = _unflatten_dense_tensors(  # type: ignore[no-untyped-call]
-        flat, tensors
-    )
-    return parts
+    norms = [torch.linalg.vector_norm(t, dim=d) for t, d in zip(tensors, dims, strict=True)]
+    return torch.cat(norms, out=out)

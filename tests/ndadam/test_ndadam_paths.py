@@ -68,9 +68,10 @@ class Path:
         return [self.optimizer.state[p][key] for key in ("exp_avg", "exp_avg_sq")]
 
 
-def turn_stacked(batch, vector_dim, rates):
+def turn_stacked(batch, vector_dim, rates, kept):
     """What CUDA's foreach path does."""
-    return group_update._turn_stacked_(batch, vector_dim, rates, 250)  # one is too large to stack
+    largest = 250  # one is too large to stack
+    return group_update._turn_stacked_(batch, vector_dim, rates, kept, largest)
 
 
 @pytest.fixture(params=PATHS)
