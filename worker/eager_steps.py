@@ -39,7 +39,8 @@ class EagerSteps:
         self._optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             logits = self._model(images)
-        logits = logits.float()
+        # The loss needs float32 at least.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = F.cross_entropy(logits, labels)
         if self._lambda_c is not None:
             loss = loss + logit_penalty(logits, self._lambda_c)
