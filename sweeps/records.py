@@ -82,6 +82,8 @@ class Sweep:
     mirror: dict[str, Any] | None
     #: Seconds to the end, extrapolated from finished trials; None before the first.
     eta_seconds: float | None
+    #: Seconds that ended attempts took, added up over trials: what the sweep has cost.
+    trial_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

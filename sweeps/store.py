@@ -2,7 +2,8 @@
 
 Each group of verbs has its file: what people do with sweeps (``store_sweeps``), who drives them
 (``store_claims``), what a driver writes (``store_trials``, ``store_attempts``, ``store_records``),
-what pages read (``store_reads``, ``store_curves``), what the mirror sends (``store_mirror``).
+what pages read (``store_reads``, ``store_curves``, ``store_timeline``), what the mirror sends
+(``store_mirror``).
 
 Rules that no type can hold: a Store may be shared by threads and opened by several processes, but
 not carried through a fork. Every verb is one transaction: it happens in whole or not at all. Verbs
@@ -17,6 +18,7 @@ from sweeps.store_reads import ReadVerbs
 from sweeps.store_records import RecordVerbs
 from sweeps.store_schema import migrate
 from sweeps.store_sweeps import SweepVerbs
+from sweeps.store_timeline import TimelineVerbs
 from sweeps.store_trials import TrialVerbs
 
 
@@ -28,6 +30,7 @@ class Store(
     RecordVerbs,
     ReadVerbs,
     CurveVerbs,
+    TimelineVerbs,
     MirrorVerbs,
 ):
     """The record of every sweep. ``Store(url)``, then ``migrate()`` once per new version."""

@@ -49,6 +49,7 @@ def sweep_of(row: sa.Row[Any]) -> Sweep:
         result=cells["result"],
         mirror=cells["mirror"],
         eta_seconds=_eta_seconds(cells, counts),
+        trial_seconds=cells["trial_seconds"],
     )
 
 
