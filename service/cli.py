@@ -2,6 +2,7 @@
 
 import typer
 
+from service.cli_batch import batch
 from service.cli_data import app as data
 from service.cli_match import app as match
 from service.cli_serve import doctor, quickstart, runner, serve
@@ -30,6 +31,7 @@ app.command()(retry)
 app.command()(export)
 app.add_typer(match, name="match")
 app.command(context_settings={"allow_extra_args": True})(train)
+app.command()(batch)
 app.add_typer(data, name="data")
 app.command()(token)
 app.command()(doctor)

@@ -1,5 +1,11 @@
-"""Specs that ship with the product: the quickstart, and the paper's tables and figures."""
+"""Specs that ship with the product: the quickstart, and the paper's tables and figures.
 
+``python -m sweeps.presets NAME`` prints one as JSON, for machines that read no YAML.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -46,5 +52,27 @@ def read_preset(name: str) -> Preset:
     return Preset(name, "match" if "source" in spec else "sweep", title, spec)
 
 
+def preset_json(name: str) -> str:
+    """Return a preset as JSON text. Raises PresetNotFound."""
+    return json.dumps(read_preset(name).spec, indent=1, ensure_ascii=False) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print one preset as JSON, or the names of all when none is named."""
+    if not arguments:
+        print("\n".join(preset_names()))
+        return 0
+    try:
+        print(preset_json(arguments[0]), end="")
+    except PresetNotFound as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
 def _folder() -> Traversable:
     return files("sweeps") / "preset_specs"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

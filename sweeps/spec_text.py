@@ -1,57 +1,12 @@
-"""Reads the text of a spec: JSON, or YAML as its version 1.2 says.
-
-YAML 1.1, which Python's reader speaks, takes ``1e-3`` for a string, ``no`` for false and ``1:30``
-for 90. Here a number is what JSON calls a number, and only ``true`` and ``false`` are booleans.
-"""
+"""Reads the text of a spec: JSON, or YAML as its version 1.2 says (``sweeps.spec_yaml``)."""
 
 import json
-import re
 from typing import Any, NoReturn
-
-import yaml
 
 from sweeps.errors import UnreadableSpec
 
 #: Levels of nesting; a spec needs about 8.
 MAX_DEPTH = 64
-
-# libyaml is four times as fast; a body of the largest size that the service takes is 2 s, not 7.
-_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_Parser):  # type: ignore[misc]
-    """Plain data of YAML 1.2's core schema, without repeated keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                raise _problem("a key must be a word", key.start_mark)
-            if key.value in keys:
-                raise _problem(f"key {key.value[:80]!r} appears twice", key.start_mark)
-            keys.add(key.value)
-        values: dict[Any, Any] = super().construct_mapping(node, deep)
-        return values
-
-
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("int", r"[-+]?[0-9]+", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
-    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
-    )
-
-
-def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
-    return int(loader.construct_scalar(node))
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 
 def load_spec_text(text: str) -> Any:
@@ -63,7 +18,7 @@ def load_spec_text(text: str) -> Any:
             # YAML's flow style looks like JSON too.
             pass
         except (ValueError, RecursionError) as error:
-            raise _unreadable(_reason(error)) from error
+            raise unreadable(reason(error)) from error
     return read_yaml(text)
 
 
@@ -73,50 +28,31 @@ def read_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise _unreadable(f"not valid JSON: {error.msg}, {where}") from error
+        raise unreadable(f"not valid JSON: {error.msg}, {where}") from error
     except (ValueError, RecursionError) as error:
-        raise _unreadable(_reason(error)) from error
+        raise unreadable(reason(error)) from error
 
 
 def read_yaml(text: str) -> Any:
     """Return the values of YAML. Raises UnreadableSpec with line and column."""
+    # Not earlier: a machine that only runs batches of JSON specs may lack PyYAML.
     try:
-        _scan(text)
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        deep = "nesting depth" in str(error.problem)  # libyaml has a limit of its own
-        problem = "it is nested too deeply" if deep else error.problem
-        raise _unreadable(f"{problem}{where}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _unreadable(_reason(error)) from error
+        from sweeps import spec_yaml
+    except ModuleNotFoundError as error:
+        raise unreadable(
+            f"it is not JSON, and YAML needs the package {error.name!r}, which is not here; "
+            "convert it to JSON"
+        ) from error
+    return spec_yaml.read_yaml(text)
 
 
-def _scan(text: str) -> None:
-    """Refuse depth and aliases while events go by, before anything recursive sees them."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Parser):
-        if isinstance(event, yaml.AliasEvent):
-            # A few lines of aliases can stand for gigabytes.
-            raise _problem("aliases (*name) are not read", event.start_mark)
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise _problem("it is nested too deeply", event.start_mark)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+def unreadable(why: str) -> UnreadableSpec:
+    """The error for a text that is no spec, with a sentence."""
+    return UnreadableSpec(f"the spec cannot be read: {why}")
 
 
-def _problem(text: str, mark: Any) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(None, None, text, mark)
-
-
-def _unreadable(reason: str) -> UnreadableSpec:
-    return UnreadableSpec(f"the spec cannot be read: {reason}")
-
-
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What a parser says is wrong, in one line."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     return (str(error).splitlines() or [type(error).__name__])[0]

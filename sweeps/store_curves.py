@@ -7,7 +7,7 @@ and what a lost attempt did beyond its last checkpoint does not count.
 import statistics
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,9 +15,9 @@ from sweeps.records import PointCurve
 from sweeps.store_connection import Database
 from sweeps.store_reads import check_exists, trial_row
 from sweeps.tables import attempts, metric_names, metrics, series, trials
+from sweeps.thinning import thin
 from worker.measurement import Series
 
-T = TypeVar("T")
 Curve = list[tuple[int, float]]
 
 
@@ -98,15 +98,6 @@ class CurveVerbs(Database):
         with self._reading() as conn:
             check_exists(conn, sweep_id)
             return sorted(conn.execute(query).scalars())
-
-
-def thin(items: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` items, evenly spread, with the first and the last."""
-    if len(items) <= most:
-        return list(items)
-    if most == 1:
-        return [items[-1]]
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def _curves(

@@ -1,11 +1,12 @@
 """Presets: each parses, and the paper's resolve to the numbers the paper gives."""
 
+import json
 from typing import Any
 
 import pytest
 
 from sweeps.errors import PresetNotFound
-from sweeps.presets import preset_names, preset_text, read_preset
+from sweeps.presets import main, preset_names, preset_text, read_preset
 from sweeps.spec import SweepSpec
 
 PAPER = [
@@ -207,6 +208,14 @@ def test_the_quickstart_gives_each_optimizer_a_space_of_its_own() -> None:
     by_optimizer = {b.fixed["optimizer"]: set(b.free) for b in spec.branches()}
     assert by_optimizer["sgd"] == by_optimizer["adam"] == {"lr"}
     assert {"alpha_v", "alpha_s"} <= by_optimizer["ndadam"]
+
+
+def test_a_preset_can_be_had_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper-fig1b"]) == 0
+
+    assert json.loads(capsys.readouterr().out) == read_preset("paper-fig1b").spec
+    assert main(["paper-fig9"]) == 2
+    assert "there is no preset 'paper-fig9'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["", "quickstart.yaml", "../pyproject", "no-such", "\x00"])

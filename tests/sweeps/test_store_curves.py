@@ -7,7 +7,7 @@ import pytest
 from sweeps.errors import SweepStateConflict
 from sweeps.records import PointCurve, TrialReports, TrialState
 from sweeps.store import Store
-from sweeps.store_curves import thin
+from sweeps.thinning import thin
 from tests.sweeps.store_cases import claimed, report, trial
 from worker.measurement import Series
 

@@ -1,0 +1,79 @@
+"""The specs of a batch, kept beside its results: what an import makes sweeps of."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sweeps.batch_plan import BatchRefused
+from sweeps.batch_results import write_whole
+from sweeps.spec import SweepSpec
+
+#: What must be the same for two specs of one name: else their points are not comparable.
+_IDENTITY = ("base", "space", "sampler", "sampler_seed", "initial_points", "objective")
+
+
+def keep_specs(out: Path, specs: Sequence[SweepSpec]) -> None:
+    """Write each spec into ``out``/specs; one that is there already grows to hold both.
+
+    Raises BatchRefused, before anything is written, where another spec has the same name.
+    """
+    kept = [_joined(out, spec) for spec in specs]
+    for spec in kept:
+        text = json.dumps(stored_spec(spec), indent=1, ensure_ascii=False) + "\n"
+        write_whole(spec_path(out, spec.name), text)
+
+
+def kept_specs(out: Path) -> list[SweepSpec]:
+    """The specs of a results folder, by name. Raises BatchRefused for a damaged one."""
+    return [_read(path) for path in sorted((out / "specs").glob("*.json"))]
+
+
+def stored_spec(spec: SweepSpec) -> dict[str, Any]:
+    """A spec as JSON values, only with what was set."""
+    values: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
+    return values
+
+
+def spec_path(out: Path, name: str) -> Path:
+    """Where a spec of this name lies; a name may hold what a file name may not."""
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
+    return out / "specs" / f"{safe.lstrip('.') or '_'}.json"
+
+
+def _read(path: Path) -> SweepSpec:
+    try:
+        return SweepSpec.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise BatchRefused(
+            f"{path} is not a spec any more; restore it, or move it away and start the batch again"
+        ) from error
+
+
+def _joined(out: Path, spec: SweepSpec) -> SweepSpec:
+    path = spec_path(out, spec.name)
+    if not path.exists():
+        return spec
+    old = _read(path)
+    if _identity(old) != _identity(spec):
+        raise BatchRefused(
+            f"{path} holds another spec of the name {spec.name!r}; rename this one, or give it a "
+            "folder of its own"
+        )
+    first = min(old.base.seed, spec.base.seed)
+    last = max(s.base.seed + s.replicates for s in (old, spec))
+    points = [s.num_points for s in (old, spec)]
+    values = stored_spec(spec) | {
+        "base": stored_spec(spec)["base"] | {"seed": first},
+        "replicates": last - first,
+        "num_points": None if None in points else max(p for p in points if p is not None),
+    }
+    return SweepSpec.model_validate(values)
+
+
+def _identity(spec: SweepSpec) -> str:
+    values = spec.model_dump(mode="json", include=set(_IDENTITY))
+    del values["base"]["seed"]
+    return json.dumps(values, sort_keys=True)
