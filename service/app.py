@@ -10,15 +10,10 @@ from service.auth import Guard
 from service.errors import add_error_handlers
 from service.log_tail import trial_log
 from service.monitoring import API, RequestCounts, Totals
-from service.routes.catalogue import router as catalogue_router
+from service.routes.contract import ROUTERS
 from service.routes.docs import router as docs_router
-from service.routes.events import router as events_router
 from service.routes.health import router as health_router
 from service.routes.login import router as login_router
-from service.routes.matches import router as matches_router
-from service.routes.predictions import router as predictions_router
-from service.routes.sweeps import router as sweeps_router
-from service.routes.trials import router as trials_router
 from service.settings import Settings, require_token_off_loopback
 from service.version import VERSION
 from sweeps.store import Store
@@ -42,9 +37,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.add_middleware(RequestCounts, totals=app.state.totals)
     add_error_handlers(app)
     documented = [Depends(HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set."))]
-    for router in (sweeps_router, trials_router, events_router, predictions_router):
-        app.include_router(router, prefix=API, dependencies=documented)
-    for router in (matches_router, catalogue_router):
+    for router in ROUTERS:
         app.include_router(router, prefix=API, dependencies=documented)
     pages = pages_router(store, read_log=partial(trial_log, settings.home))
     for router in (health_router, login_router, docs_router, pages):

@@ -4,6 +4,7 @@ import typer
 
 from service.cli_batch import batch
 from service.cli_data import app as data
+from service.cli_growth import compare, confirm, delete, extend, label
 from service.cli_match import app as match
 from service.cli_serve import doctor, quickstart, runner, serve
 from service.cli_sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
@@ -27,7 +28,12 @@ app.command("list")(list_sweeps)
 app.command()(cancel)
 app.command()(pause)
 app.command()(resume)
+app.command()(extend)
 app.command()(retry)
+app.command()(confirm)
+app.command()(label)
+app.command()(delete)
+app.command()(compare)
 app.command()(export)
 app.add_typer(match, name="match")
 app.command(context_settings={"allow_extra_args": True})(train)

@@ -120,28 +120,29 @@ def list_sweeps(
 def cancel(sweep_id: SweepId, url: Url = None) -> None:
     """End a sweep or match for good."""
     with connect(url) as service:
-        _report(service.cancel(sweep_id))
+        report(service.cancel(sweep_id))
 
 
 def pause(sweep_id: SweepId, url: Url = None) -> None:
     """Stop a sweep and give its resources back, to go on later."""
     with connect(url) as service:
-        _report(service.pause(sweep_id))
+        report(service.pause(sweep_id))
 
 
 def resume(sweep_id: SweepId, url: Url = None) -> None:
     """Go on with a paused or failed sweep."""
     with connect(url) as service:
-        _report(service.resume(sweep_id))
+        report(service.resume(sweep_id))
 
 
 def retry(sweep_id: SweepId, url: Url = None) -> None:
     """Run the failed trials of a sweep again."""
     with connect(url) as service:
-        _report(service.retry(sweep_id))
+        report(service.retry(sweep_id))
 
 
-def _report(sweep: "SweepOut") -> None:
+def report(sweep: "SweepOut") -> None:
+    """Print where a sweep stands, in a line."""
     wish = f", {sweep.requested} requested" if sweep.requested != "none" else ""
     typer.echo(f"{sweep.id}  {sweep.state}{wish}")
 

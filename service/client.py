@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from service.outputs import (
     AnalysisOut,
+    ComparisonOut,
     DatasetOut,
     ErrorOut,
     EventOut,
@@ -127,8 +128,31 @@ class Client:
     def retry(self, sweep_id: str) -> SweepOut:
         return self._send(SweepOut, f"/sweeps/{sweep_id}/retry")
 
+    def extend(self, sweep_id: str, **totals: Any) -> SweepOut:
+        """Raise num_points, replicates or budget to these totals; asking again changes nothing."""
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/extend", totals)
+
+    def confirm(self, sweep_id: str, **how: Any) -> SweepOut:
+        """Queue a sweep of the best points on fresh seeds; ``how`` as in the API (points, …)."""
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/confirm", how)
+
+    def edit(self, sweep_id: str, **labels: Any) -> SweepOut:
+        """Replace ``tags`` or ``notes``."""
+        return self._send(SweepOut, f"/sweeps/{sweep_id}", labels, method="PATCH")
+
     def delete(self, sweep_id: str) -> None:
+        """Remove a sweep in whatever state, cancelling it first."""
         self._request("DELETE", f"/sweeps/{sweep_id}")
+
+    def compare(self, arms: list[dict[str, Any]], **how: Any) -> ComparisonOut:
+        """Compare finished sweeps, points or trials; ``arms`` and ``how`` as in the API."""
+        return self._send(ComparisonOut, "/comparisons", {"arms": arms, **how})
+
+    def comparison_table(self, arms: list[dict[str, Any]], format: str, **how: Any) -> str:
+        """The same as csv, markdown or latex."""
+        return self._request(
+            "POST", "/comparisons", params={"format": format}, json={"arms": arms, **how}
+        ).text
 
     def analysis(self, sweep_id: str) -> dict[str, Any]:
         return self._get(AnalysisOut, f"/sweeps/{sweep_id}/analysis").analysis
@@ -264,7 +288,13 @@ class Client:
         return model.model_validate_json(self._request("GET", path, params=asked).content)
 
     def _send(
-        self, model: type[Model], path: str, spec: Spec | None = None, key: str | None = None
+        self,
+        model: type[Model],
+        path: str,
+        spec: Spec | None = None,
+        key: str | None = None,
+        *,
+        method: str = "POST",
     ) -> Model:
         headers = {"Idempotency-Key": key} if key else {}
         content = None
@@ -272,7 +302,7 @@ class Client:
             content, headers["Content-Type"] = spec
         elif spec is not None:
             content, headers["Content-Type"] = json.dumps(spec).encode(), "application/json"
-        response = self._request("POST", path, content=content, headers=headers)
+        response = self._request(method, path, content=content, headers=headers)
         return model.model_validate_json(response.content)
 
     def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:

@@ -130,7 +130,7 @@ def _with_json(request: Request, raw: bytes) -> Request:
 
 
 #: Declares both content types of a route's body in OpenAPI; ``model`` is a component's name.
-def json_or_yaml(model: str) -> dict[str, Any]:
+def json_or_yaml(model: str, *, required: bool = True) -> dict[str, Any]:
     schema = {"schema": {"$ref": f"#/components/schemas/{model}"}}
     content = {"application/json": schema, "application/yaml": schema}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": required, "content": content}}

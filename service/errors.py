@@ -14,6 +14,7 @@ from service.outputs import ErrorOut, FieldOut
 from sweeps import errors as domain
 from sweeps.errors import SweepsError
 from sweeps.explain import explain_items
+from worker.config import FieldError
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ def add_error_handlers(app: FastAPI) -> None:
     """Answer every error of ``app`` in the one shape."""
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(SweepsError, _domain_error)
+    app.add_exception_handler(FieldError, _refused_field)
     app.add_exception_handler(RequestValidationError, _refused_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _fault)
@@ -107,6 +109,16 @@ def _domain_error(request: Request, error: Exception) -> JSONResponse:
     fields = [FieldOut(path=error.field, reason=str(error))] if error.field else []
     body = ErrorOut(error=type(error).__name__, detail=str(error), fields=fields)
     return error_response(status, body, {"Retry-After": "5"} if status == 503 else None)
+
+
+def _refused_field(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, FieldError)
+    body = ErrorOut(
+        error="ValidationError",
+        detail=f"{error.field}: {error}"[:MAX_ECHO],
+        fields=[FieldOut(path=error.field[:MAX_ECHO], reason=str(error)[:MAX_ECHO])],
+    )
+    return error_response(422, body)
 
 
 def _http_error(request: Request, error: Exception) -> Response:
@@ -136,13 +148,17 @@ def _fault(request: Request, error: Exception) -> JSONResponse:
 def _refused_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     # The first part of a location says where in the request: path, query, header, body.
-    items = [item | {"loc": item["loc"][1:]} for item in error.errors()]
-    fields = [
-        FieldOut(path=one["path"][:MAX_ECHO], reason=one["reason"][:MAX_ECHO])
-        for one in explain_items(items)
-    ]
+    fields = refused_fields([item | {"loc": item["loc"][1:]} for item in error.errors()])
     more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
     first = fields[0]
     detail = f"{first.path}: {first.reason}{more}" if first.path else f"{first.reason}{more}"
     body = ErrorOut(error="ValidationError", detail=detail, fields=fields[:MAX_FIELDS])
     return error_response(422, body)
+
+
+def refused_fields(items: Sequence[Any]) -> list[FieldOut]:
+    """The fields that pydantic refused, each with a sentence of bounded length."""
+    return [
+        FieldOut(path=one["path"][:MAX_ECHO], reason=one["reason"][:MAX_ECHO])
+        for one in explain_items(items)
+    ]

@@ -3,10 +3,12 @@
 from typing import Annotated, Literal
 
 from fastapi import Depends, Header, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from service.settings import Settings
 from sweeps.records import Kind, SweepState, TrialState
+from sweeps.spec import Label
+from sweeps.spec_model import SpecModel, printable
 from sweeps.store import Store
 
 #: What the store's ids and names look like; also keeps NUL and slashes from it.
@@ -72,6 +74,22 @@ class TrialQuery(PageQuery):
     sort: Text = Field("number", description="Field to sort by; a minus reverses.")
 
 
+class Labels(SpecModel):
+    """What people find a sweep by; null or left out = as it was."""
+
+    tags: Annotated[list[Label], Field(max_length=50)] | None = Field(
+        None, description="Words to find the sweep by, in place of those it has."
+    )
+    notes: Annotated[str, Field(strict=True, max_length=20_000)] | None = Field(
+        None, description="Free text, in place of what it has."
+    )
+
+    @field_validator("tags", "notes")
+    @classmethod
+    def _is_printable(cls, value: list[str] | str | None) -> list[str] | str | None:
+        return None if value is None else printable(value)
+
+
 class MetricsQuery(_Query):
     name: list[Text] | None = Field(None, max_length=200, description="Metrics to return.")
     max_points: Annotated[int, Field(ge=2, le=10_000)] = Field(
@@ -85,6 +103,17 @@ class LogQuery(_Query):
 
 class ExportQuery(_Query):
     format: Literal["csv", "json", "parquet"] = "csv"
+
+
+class AnalysisQuery(_Query):
+    format: Literal["json", "csv", "markdown", "latex"] = "json"
+
+
+class ComparisonQuery(_Query):
+    format: Literal["json", "csv", "markdown", "latex"] = "json"
+    table: Literal["arms", "differences"] = Field(
+        "differences", description="Which table CSV holds; the other formats hold both."
+    )
 
 
 class EventsQuery(_Query):

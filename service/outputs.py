@@ -49,7 +49,8 @@ class BestOut(Output):
     mean: float
     sd: float | None
     n: int
-    label: Literal["selected, optimistic"]
+    #: A confirmation's points were chosen elsewhere, on other seeds.
+    label: Literal["selected, optimistic", "confirmed on fresh seeds"]
 
 
 class SweepOut(Output):
@@ -172,6 +173,78 @@ class AnalysisOut(Output):
 
     sweep_id: str
     analysis: dict[str, Any]
+
+
+class ComparedArmOut(Output):
+    """One arm of a comparison. Means and values are in the metric's own unit."""
+
+    label: str
+    sweep: str
+    point: int | None
+    params: dict[str, Any]
+    #: The best of several by its own results: optimistic until confirmed.
+    selected: bool
+    chosen_from: int
+    n: int
+    mean: float | None
+    sd: float | None
+    #: Ends of the 95 % t-interval of the mean.
+    low: float | None
+    high: float | None
+    seeds: list[int]
+    #: By seed, in the order of ``seeds``.
+    values: list[float]
+    trials: list[int]
+    #: Trials without a value, by state.
+    lost: dict[str, int]
+
+
+class DifferenceOut(Output):
+    """Arm a minus arm b with its 95 % interval, and Holm's p over the whole comparison."""
+
+    a: str
+    b: str
+    method: Literal["welch", "paired"]
+    difference: float
+    low: float
+    high: float
+    df: float
+    p_value: float
+    p_holm: float
+    verdict: Literal["lower", "higher", "not shown"]
+    #: None where no margin was declared.
+    non_inferior: bool | None
+    worst_case: float | None
+
+
+class FieldValuesOut(Output):
+    """A field that is not the same in all arms, with the value of each."""
+
+    field: str
+    values: dict[str, Any]
+
+
+class OriginOut(Output):
+    """A version, card, commit or checksum that is not one for all trials, by arm."""
+
+    what: str
+    values: dict[str, list[str]]
+
+
+class ComparisonOut(Output):
+    """Arms compared with each other, and everything else that tells them apart."""
+
+    metric: str
+    direction: Literal["minimize", "maximize"]
+    #: Both as declared by every sweep before its submission.
+    pairing: bool
+    margin: float | None
+    arms: list[ComparedArmOut]
+    differences: list[DifferenceOut]
+    detectable_difference: float | None
+    differing_fields: list[FieldValuesOut]
+    mixed_provenance: list[OriginOut]
+    notes: list[str]
 
 
 class PresetOut(Output):

@@ -10,6 +10,7 @@ from service.errors import ApiError
 from service.outputs import BestOut, FieldOut, PageOut, SweepOut, ValidationOut
 from service.settings import Settings
 from sweeps.capacity import ClusterShape, can_run
+from sweeps.earlier_results import with_earlier_results
 from sweeps.errors import SweepNotFound
 from sweeps.match_spec import MatchSpec
 from sweeps.records import Kind, Page, Sweep
@@ -30,7 +31,8 @@ SEED_DEVIATION = 0.0012
 
 def sweep_out(sweep: Sweep) -> SweepOut:
     """A sweep as the API shows it: its best point carries the warning that it was selected."""
-    best = sweep.best and BestOut.model_validate(sweep.best | {"label": "selected, optimistic"})
+    label = "confirmed on fresh seeds" if sweep.spec.get("confirms") else "selected, optimistic"
+    best = sweep.best and BestOut.model_validate(sweep.best | {"label": label})
     fields = {name: getattr(sweep, name) for name in SweepOut.model_fields}
     return SweepOut.model_validate(fields | {"best": best})
 
@@ -46,6 +48,11 @@ def stored_spec(spec: SweepSpec | MatchSpec) -> dict[str, Any]:
         # What base leaves unset belongs to the two arms; written out, it would be refused there.
         values["base"] = spec.base.model_dump(mode="json", exclude_unset=True)
     return values
+
+
+def num_trials(spec: SweepSpec | MatchSpec) -> int | None:
+    """Trials in all; None for a match, which decides as it goes."""
+    return spec.num_trials() if isinstance(spec, SweepSpec) else None
 
 
 def get_match(store: Store, match_id: str) -> Sweep:
@@ -71,18 +78,40 @@ def queue(
 
     A replay answers as the first request did, also when its data set has gone since.
     """
+    submitted = stored_spec(spec)
     if key is None or not store.has_key(key):
+        _refuse_own_confirmation(spec)
+        if isinstance(spec, SweepSpec):
+            spec = with_prior(spec, store)
         refuse_what_cannot_run(spec, store, settings)
     sweep, _ = store.create_sweep(
         kind,
         stored_spec(spec),
+        submitted=submitted,
         name=spec.name,
         tags=spec.tags,
         notes=spec.notes,
-        num_trials=spec.num_trials() if isinstance(spec, SweepSpec) else None,
+        num_trials=num_trials(spec),
         idempotency_key=key,
     )
     return sweep
+
+
+def with_prior(spec: SweepSpec, store: Store) -> SweepSpec:
+    """The spec with the results of the earlier sweep that it names, if it names one."""
+    if spec.from_sweep is None:
+        return spec
+    try:
+        source = store.get_sweep(spec.from_sweep.sweep)
+    except SweepNotFound as error:
+        raise FieldError("from_sweep.sweep", str(error)) from error
+    return with_earlier_results(spec, source, store.all_points(source.id))
+
+
+def _refuse_own_confirmation(spec: SweepSpec | MatchSpec) -> None:
+    """A sweep that says of itself that it confirms another could have chosen its seeds."""
+    if isinstance(spec, SweepSpec) and spec.confirms is not None:
+        raise FieldError("confirms", "confirms is set by POST /sweeps/{id}/confirm; remove it")
 
 
 def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: Settings) -> None:

@@ -191,6 +191,7 @@ class Dispatcher:
             else:
                 run.last = report
                 self._writer.report(run.attempt, report)
+                self._limits.reported(run.trial, report.step)
                 run.verdict = self._judge(run, report)
         return run.verdict is not None or self._must_stop_now()
 
@@ -231,6 +232,15 @@ class Dispatcher:
             # A result that takes long to find out is found out less often.
             self._next_result = time.monotonic() + max(_RESULT_AGE, 20 * (time.monotonic() - now))
 
+    def look(self) -> None:
+        """Hold everything to its limits in time, also while no trial reports. Once a second."""
+        self._check_limits()
+        for run in list(self._running):
+            overrun = None if run.attempt is None else self._limits.overrun_of(run.trial)
+            if overrun is not None and run.verdict is None:
+                run.verdict = endings.failed(overrun)
+                self._ask_to_stop(run)
+
     def _check_limits(self) -> None:
         cause = self._limits.overrun()
         if cause is not None and self._stop is None:
@@ -253,6 +263,9 @@ class Dispatcher:
             return endings.reached(TrialState.DIVERGED, f"diverged at step {step}")
         if report.status == "complete":
             return endings.returned(report, metric)
+        overrun = self._limits.overrun_of(run.trial)
+        if overrun is not None:
+            return endings.failed(overrun)
         if metric is not None and metric in report.metrics:
             self._scheduler.reported(run.trial, report.step, report.metrics[metric])
         cause = self._scheduler.cause(run.trial.point)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sweeps.declarations import TrialLimits
 from sweeps.proposals import Proposer
 from sweeps.records import Sweep
 from sweeps.runs import Objective
@@ -23,6 +24,8 @@ class Plan:
     scheduler: PointScheduler
     resources: Resources
     budget: Budget
+    #: Of each trial.
+    limits: TrialLimits
     #: Trials at once; None = as many as fit.
     concurrency: int | None
     #: None for a match, whose proposer reads what it needs.
@@ -65,6 +68,7 @@ def _sweep(store: Store, sweep: Sweep) -> Plan:
         scheduler=PointScheduler(rule_of(spec), maximize=objective.direction == "maximize"),
         resources=spec.resources,
         budget=spec.budget,
+        limits=spec.limits,
         concurrency=spec.concurrency,
         objective=objective,
         analyse=lambda: _analyse(store, sweep.id),
@@ -82,6 +86,7 @@ def _match(store: Store, sweep: Sweep) -> Plan:
         scheduler=PointScheduler(None),
         resources=spec.resources,
         budget=spec.budget,
+        limits=TrialLimits(),
         concurrency=spec.concurrency,
         objective=None,
         analyse=None,
@@ -89,6 +94,6 @@ def _match(store: Store, sweep: Sweep) -> Plan:
 
 
 def _analyse(store: Store, sweep_id: str) -> dict[str, Any]:
-    from sweeps.analysis import analyse
+    from sweeps.driver_analysis import driver_analysis
 
-    return analyse(store, sweep_id)
+    return driver_analysis(store, sweep_id)

@@ -1,11 +1,10 @@
-"""An analysis as a table that people read: plain text or Markdown."""
+"""An analysis as a table that people read."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from sweeps.analysis import Analysis, ArmResult, Estimate
-
-Format = Literal["text", "markdown"]
+from sweeps.table_text import Format, table_text
 
 
 def result_table(analysis: Analysis, form: Format = "text") -> str:
@@ -13,8 +12,11 @@ def result_table(analysis: Analysis, form: Format = "text") -> str:
     columns = [analysis.metric] + ([] if analysis.metric == "test_error" else ["test_error"])
     header = ["arm", *(_title(name) for name in columns), "seeds", "points", "chosen params"]
     rows = [_row(arm, columns) for arm in analysis.arms]
-    table = _markdown(header, rows) if form == "markdown" else _text(header, rows)
-    return "\n".join([table, *(f"\n{note}" for note in analysis.notes)])
+    table = table_text(header, rows, form).rstrip("\n")
+    if form == "csv":
+        return table
+    sign = "% " if form == "latex" else ""
+    return "\n".join([table, *(f"\n{sign}{note}" for note in analysis.notes)])
 
 
 def _row(arm: ArmResult, columns: Sequence[str]) -> list[str]:
@@ -56,19 +58,3 @@ def _value(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-
-    def line(cells: Sequence[str]) -> str:
-        return "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
-
-    return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, rows)])
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    return "\n".join([line(header), line(["---"] * len(header)), *map(line, rows)])

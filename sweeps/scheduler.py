@@ -136,6 +136,15 @@ class Median:
         return f"stopped early at step {step}: worse than the median of {len(others)} points"
 
 
+def rungs_until(min_steps: int, reduction_factor: int, last: int) -> list[int]:
+    """The rungs of ASHA below step ``last``."""
+    found, rung = [], min_steps
+    while rung < last:
+        found.append(rung)
+        rung *= reduction_factor
+    return found
+
+
 def rule_of(spec: SweepSpec) -> Rule | None:
     """The rule that a spec asks for."""
     match spec.scheduler:

@@ -40,6 +40,8 @@ REPEATS = 100
 LOOKAHEAD = 32
 #: Refused proposals in a row after which a model is no longer asked.
 _INSISTS = 3
+#: Samplers whose points end where they were meant to.
+_COUNTED = ("grid", "list")
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class SweepProposer:
                 return Finished("all done")
             params = self._fresh_params()
             if params is None:
-                return Finished("all done" if self._spec.sampler == "grid" else "space exhausted")
+                return Finished("all done" if self._spec.sampler in _COUNTED else "space exhausted")
             self._open_point(self._add_point(max(self._points, default=-1) + 1, params))
         return self._open.popleft()
 
@@ -218,7 +220,16 @@ class _Model:
     def __init__(self, branch: Branch, spec: SweepSpec) -> None:
         self.branch = branch
         self._spec = spec
-        self._distributions = _distributions(branch)
+        self._distributions = distributions(branch)
+        self._prior = [
+            create_trial(
+                value=point.value,
+                params=encoded(branch, point.params),
+                distributions=self._distributions,
+            )
+            for point in spec.prior
+            if branch.holds(point.params)
+        ]
 
     def count(self, points: Iterable[_Point]) -> int:
         return sum(point.branch == self.branch.number for point in points)
@@ -233,7 +244,7 @@ class _Model:
         study = optuna.create_study(direction=self._spec.objective.direction, sampler=sampler)
         worst = self._worst_case(every)
         trials = (self._trial(point, worst) for point in mine)
-        study.add_trials([trial for trial in trials if trial is not None])
+        study.add_trials(self._prior + [trial for trial in trials if trial is not None])
         return _decode(self.branch, study.ask(self._distributions).params)
 
     def _trial(self, point: _Point, worst: float) -> FrozenTrial | None:
@@ -244,7 +255,7 @@ class _Model:
         return create_trial(
             state=state,
             value=value,
-            params=_encode(self.branch, point.params),
+            params=encoded(self.branch, point.params),
             distributions=self._distributions,
             intermediate_values=point.curve if state == Told.PRUNED else None,
         )
@@ -287,8 +298,8 @@ _MODELS: dict[str, Any] = {
 def _arm(spec: SweepSpec, branch: Branch) -> _Arm:
     if spec.sampler in _MODELS:
         return _Model(branch, spec)
-    if spec.sampler == "grid":
-        return _Sequence(branch, grid(branch))
+    if spec.sampler in _COUNTED:
+        return _Sequence(branch, grid(branch) if spec.sampler == "grid" else ())
     seed = _seed(spec.sampler_seed, branch.number)
     sampler = RandomSampler(seed) if spec.sampler == "random" else _quasi_random(seed)
     return _Sequence(branch, _draws(branch, sampler))
@@ -309,9 +320,9 @@ def _quasi_random(seed: int) -> BaseSampler:
 def _draws(branch: Branch, sampler: BaseSampler) -> Iterable[dict[str, Any]]:
     """The endless sequence of a sampler that learns nothing."""
     study = optuna.create_study(sampler=sampler)
-    distributions = _distributions(branch)
+    space = distributions(branch)
     while True:
-        trial = study.ask(distributions)
+        trial = study.ask(space)
         # Told at once: the quasi-random sampler takes its space from a trial that has ended.
         study.tell(trial, 0.0)
         yield _decode(branch, trial.params)
@@ -323,7 +334,8 @@ def _seed(*parts: int) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
-def _distributions(branch: Branch) -> dict[str, BaseDistribution]:
+def distributions(branch: Branch) -> dict[str, BaseDistribution]:
+    """The free fields of a branch as Optuna sees them."""
     return {name: _distribution(domain) for name, domain in branch.free.items()}
 
 
@@ -336,7 +348,8 @@ def _distribution(domain: Domain) -> BaseDistribution:
     return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
 
 
-def _encode(branch: Branch, params: Mapping[str, Any]) -> dict[str, Any]:
+def encoded(branch: Branch, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The free values of a point as Optuna sees them: choices by their place."""
     return {name: _place(domain, params[name]) for name, domain in branch.free.items()}
 
 

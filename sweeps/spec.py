@@ -3,17 +3,28 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from sweeps.branches import Branch, branches, grid, grid_size
+from sweeps.declarations import (
+    MAX_PRIOR,
+    Confirms,
+    Declared,
+    FromSweep,
+    PriorPoint,
+    TrialLimits,
+)
 from sweeps.domains import Domain, Finite
 from sweeps.explain import explain, in_words, shown
 from sweeps.spec_checks import (
     check_device,
     check_initial_points,
+    check_prior,
     check_space,
+    check_step_limit,
     check_trainable,
 )
+from sweeps.spec_model import MAX_TRIALS, Count, Positive, SpecModel, Steps, printable
 from sweeps.spec_text import load_spec_text
 from worker.config import FieldError, TrainConfig
 
@@ -25,25 +36,19 @@ __all__ = [
     "Median",
     "Objective",
     "Resources",
+    "SpecModel",
     "SweepSpec",
     "explain",
     "in_words",
     "load_spec_text",
 ]
 
-#: Trials of one sweep, at most.
-MAX_TRIALS = 100_000
-
-Count = Annotated[int, Field(strict=True, ge=1, le=MAX_TRIALS)]
-Positive = Annotated[Finite, Field(gt=0)]
 Label = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
-Sampler = Literal["grid", "random", "qmc", "tpe", "gp"]
-
-
-class SpecModel(BaseModel):
-    """Frozen; unknown fields, NaN and infinities are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
+#: Samplers that learn from results.
+MODELS = ("tpe", "gp")
+#: Samplers that need no ``num_points``: their points are counted.
+_COUNTED = ("grid", "list")
 
 
 class Objective(SpecModel):
@@ -106,6 +111,7 @@ class Budget(SpecModel):
     trials: Count | None = Field(None, description="Trials started.")
     gpu_hours: Positive | None = Field(None, description="Hours of GPU occupied, shares counted.")
     wall_seconds: Positive | None = Field(None, description="Seconds since the sweep started.")
+    steps: Steps | None = Field(None, description="Optimizer steps of all trials together.")
 
 
 class SweepSpec(SpecModel):
@@ -124,7 +130,7 @@ class SweepSpec(SpecModel):
         None, description="What stops points early; none = nothing."
     )
     num_points: Count | None = Field(
-        None, description="Points to try; none = the whole grid, with sampler grid."
+        None, description="Points to try; none = all, with sampler grid or list."
     )
     replicates: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
         1, description="Trials per point, on seeds base.seed + k, the same for every point."
@@ -137,11 +143,24 @@ class SweepSpec(SpecModel):
         None, description="Trials at once; none = as many as fit."
     )
     budget: Budget = Field(default_factory=Budget, description="Limits of the whole sweep.")
+    limits: TrialLimits = Field(default_factory=TrialLimits, description="Limits of one trial.")
+    comparison: Declared = Field(
+        default_factory=Declared, description="How arms are compared, declared beforehand."
+    )
     sampler_seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = Field(
         0, description="Same spec and seed, same points."
     )
     initial_points: Annotated[list[dict[str, Any]], Field(max_length=1000)] = Field(
         default_factory=list, description="Points to try first: every active field with its value."
+    )
+    from_sweep: FromSweep | None = Field(
+        None, description="An earlier sweep to learn from; its results are copied at submission."
+    )
+    prior: Annotated[list[PriorPoint], Field(max_length=MAX_PRIOR)] = Field(
+        default_factory=list, description="Results that tpe and gp start from."
+    )
+    confirms: Confirms | None = Field(
+        None, description="Where the points were selected; set by confirm."
     )
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the sweep by."
@@ -153,12 +172,7 @@ class SweepSpec(SpecModel):
     @field_validator("name", "tags", "notes")
     @classmethod
     def _text_is_printable(cls, value: str | list[str]) -> str | list[str]:
-        for text in [value] if isinstance(value, str) else value:
-            if not all(c.isprintable() or c in "\n\t" for c in text):
-                raise ValueError("must be printable text")
-        if isinstance(value, str) and value and not value.strip():
-            raise ValueError("must be more than spaces")
-        return value
+        return printable(value)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -173,6 +187,8 @@ class SweepSpec(SpecModel):
         base = self.base.model_dump(exclude_unset=True)
         check_trainable(base, self.space, self.branches())
         check_initial_points(base, self.branches(), self.initial_points)
+        check_prior(self.branches(), self.prior)
+        check_step_limit(self.limits.steps, self.base, self.space)
         return self
 
     def branches(self) -> list[Branch]:
@@ -196,8 +212,9 @@ class SweepSpec(SpecModel):
 
     def num_points_planned(self) -> int:
         """Return how many points the sweep tries: as asked, but no more than there are."""
-        sizes = [size for size in (self.num_points, self.space_size()) if size is not None]
-        return min(sizes)
+        listed = len(self.initial_points) if self.sampler == "list" else None
+        sizes = (self.num_points, self.space_size(), listed)
+        return min(size for size in sizes if size is not None)
 
     def num_trials(self) -> int:
         """Return how many trials the sweep runs if nothing is stopped early."""
@@ -218,9 +235,18 @@ class SweepSpec(SpecModel):
                         f"sampler grid needs a step or a choice for every field, and {name} is "
                         "continuous",
                     )
-        elif self.num_points is None:
+        elif self.sampler == "list" and not self.initial_points:
+            raise FieldError(
+                "initial_points", "initial_points must hold the points of sampler 'list', got none"
+            )
+        elif self.num_points is None and self.sampler not in _COUNTED:
             raise FieldError(
                 "num_points", f"num_points must be set for sampler {self.sampler!r}, got none"
+            )
+        if self.sampler not in MODELS and (self.prior or self.from_sweep is not None):
+            field = "prior" if self.prior else "from_sweep"
+            raise FieldError(
+                field, f"{field} needs a sampler that learns, tpe or gp; got {self.sampler!r}"
             )
 
     def _check_size(self) -> None:
@@ -255,7 +281,7 @@ class SweepSpec(SpecModel):
 
     def _check_objective(self) -> None:
         """The test set never steers a search; what does steer it must be measured."""
-        chooses = self.sampler != "grid" or self.scheduler is not None
+        chooses = self.sampler not in _COUNTED or self.scheduler is not None
         metric = self.objective.metric
         if metric == "test_error" and chooses:
             raise FieldError(

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sweeps.branches import Branch
+from sweeps.declarations import PriorPoint
 from sweeps.domains import Choice, Domain, same
 from sweeps.explain import explain, shown
 from worker.config import FieldError, TrainConfig
@@ -160,26 +161,52 @@ def check_initial_points(
     """Refuse an initial point that is not in the space."""
     for index, params in enumerate(points):
         path = f"initial_points.{index}"
-        branch = _branch_of(branches, params)
-        if branch is None:
-            raise FieldError(
-                path,
-                "an initial point must set exactly the fields of the space that are active in it, "
-                f"got {shown(dict(params))}",
-            )
-        for name, domain in branch.free.items():
-            if not domain.holds(params[name]):
-                raise FieldError(
-                    f"{path}.{name}",
-                    f"{name} must lie in its domain of the space, got {shown(params[name])}",
-                )
+        _check_point(branches, params, path)
         try:
             TrainConfig.model_validate({**base, **params})
         except ValidationError as error:
             raise FieldError(path, explain(error)[0]["reason"]) from error
 
 
-def _branch_of(branches: Sequence[Branch], params: Mapping[str, Any]) -> Branch | None:
+def check_prior(branches: Sequence[Branch], prior: Sequence[PriorPoint]) -> None:
+    """Refuse a prior result at a point that is not in the space."""
+    for index, point in enumerate(prior):
+        _check_point(branches, point.params, f"prior.{index}.params")
+
+
+def _check_point(branches: Sequence[Branch], params: Mapping[str, Any], path: str) -> None:
+    branch = branch_of(branches, params)
+    if branch is None:
+        raise FieldError(
+            path,
+            "a point must set exactly the fields of the space that are active in it, "
+            f"got {shown(dict(params))}",
+        )
+    for name, domain in branch.free.items():
+        if not domain.holds(params[name]):
+            raise FieldError(
+                f"{path}.{name}",
+                f"{name} must lie in its domain of the space, got {shown(params[name])}",
+            )
+
+
+def check_step_limit(most: int | None, base: TrainConfig, space: Mapping[str, Domain]) -> None:
+    """Refuse a limit of steps that some trial would break for certain."""
+    if most is None:
+        return
+    domain = space.get("steps")
+    asked = [base.steps] if domain is None else domain.corners()
+    longest = max((n for n in asked if isinstance(n, int)), default=0)
+    if longest > most:
+        raise FieldError(
+            "limits.steps",
+            f"limits.steps must be at least the {longest:,} steps that a trial is asked for, "
+            f"got {most:,}",
+        )
+
+
+def branch_of(branches: Sequence[Branch], params: Mapping[str, Any]) -> Branch | None:
+    """The branch that a point lies in; None if it lies in none."""
     for branch in branches:
         if params.keys() == branch.fixed.keys() | branch.free.keys() and all(
             same(params[name]) == same(value) for name, value in branch.fixed.items()

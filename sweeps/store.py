@@ -1,6 +1,7 @@
 """``Store``: the record of every sweep, in SQLite or PostgreSQL.
 
-Each group of verbs has its file: what people do with sweeps (``store_sweeps``), who drives them
+Each group of verbs has its file: what people do with sweeps (``store_sweeps``) and to have them go
+further (``store_growth``), who drives them
 (``store_claims``), what a driver writes (``store_trials``, ``store_attempts``, ``store_records``),
 what pages read (``store_reads``, ``store_curves``, ``store_timeline``), what the mirror sends
 (``store_mirror``).
@@ -13,6 +14,8 @@ raise StoreUnavailable when the database cannot be reached, and may then be repe
 from sweeps.store_attempts import AttemptVerbs
 from sweeps.store_claims import ClaimVerbs
 from sweeps.store_curves import CurveVerbs
+from sweeps.store_growth import GrowthVerbs
+from sweeps.store_lookup import LookupVerbs
 from sweeps.store_mirror import MirrorVerbs
 from sweeps.store_reads import ReadVerbs
 from sweeps.store_records import RecordVerbs
@@ -24,6 +27,8 @@ from sweeps.store_trials import TrialVerbs
 
 class Store(
     SweepVerbs,
+    GrowthVerbs,
+    LookupVerbs,
     ClaimVerbs,
     TrialVerbs,
     AttemptVerbs,

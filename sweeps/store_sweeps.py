@@ -51,15 +51,18 @@ class SweepVerbs(Database):
         notes: str = "",
         num_trials: int | None = None,
         idempotency_key: str | None = None,
+        submitted: dict[str, Any] | None = None,
     ) -> tuple[Sweep, bool]:
         """Queue a sweep; return it and whether it is new.
 
         The same key with the same body returns the sweep that the key created, whatever became
-        of it since. Raises IdempotencyConflict for another body.
+        of it since. Raises IdempotencyConflict for another body. ``submitted`` is the spec as it
+        was sent, where more has been filled in since: it tells bodies apart.
         """
         labels = sorted(set(tags))
         body = {"kind": kind, "spec": spec, "name": name, "tags": labels, "notes": notes}
-        body_hash = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        told_by = body if submitted is None else body | {"spec": submitted}
+        body_hash = hashlib.sha256(json.dumps(told_by, sort_keys=True).encode()).hexdigest()
         with self._writing() as write:
             sweep_id = _insert_sweep(write, body, body_hash, num_trials, idempotency_key)
             created = sweep_id is not None
@@ -68,7 +71,7 @@ class SweepVerbs(Database):
             else:
                 _insert_tags(write, sweep_id, labels)
                 write.event(sweep_id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
-            return _sweep(write.conn, sweep_id), created
+            return sweep_by_id(write.conn, sweep_id), created
 
     def has_key(self, idempotency_key: str) -> bool:
         """Whether some sweep was created under this key."""
@@ -80,7 +83,7 @@ class SweepVerbs(Database):
         """Return one sweep or match. Raises SweepNotFound."""
         check_id(sweep_id)
         with self._reading() as conn:
-            return _sweep(conn, sweep_id)
+            return sweep_by_id(conn, sweep_id)
 
     def list_sweeps(
         self,
@@ -113,19 +116,19 @@ class SweepVerbs(Database):
     def set_tags(self, sweep_id: str, tags: Sequence[str]) -> Sweep:
         """Replace the sweep's tags."""
         with self._writing() as write:
-            _locked(write, sweep_id)
+            locked(write, sweep_id)
             write.conn.execute(sa.delete(sweep_tags).where(sweep_tags.c.sweep_id == sweep_id))
             unique = sorted(set(tags))
             _insert_tags(write, sweep_id, unique)
-            _relabel(write, sweep_id, tags=json_safe(unique))
-            return _sweep(write.conn, sweep_id)
+            relabel(write, sweep_id, tags=json_safe(unique))
+            return sweep_by_id(write.conn, sweep_id)
 
     def set_notes(self, sweep_id: str, notes: str) -> Sweep:
         """Replace the sweep's notes."""
         with self._writing() as write:
-            _locked(write, sweep_id)
-            _relabel(write, sweep_id, notes=plain_text(notes))
-            return _sweep(write.conn, sweep_id)
+            locked(write, sweep_id)
+            relabel(write, sweep_id, notes=plain_text(notes))
+            return sweep_by_id(write.conn, sweep_id)
 
     def request(self, sweep_id: str, wish: Request) -> Sweep:
         """Ask to "pause" or "cancel". At once where no driver is at work, else it carries it out.
@@ -134,7 +137,7 @@ class SweepVerbs(Database):
         otherwise.
         """
         with self._writing() as write:
-            row = _locked(write, sweep_id)
+            row = locked(write, sweep_id)
             state = SweepState(row.state)
             if state == _WISHED[wish]:
                 pass
@@ -144,7 +147,7 @@ class SweepVerbs(Database):
                 _ask(write, row, wish)
             else:
                 carry_out(write, row, wish)
-            return _sweep(write.conn, sweep_id)
+            return sweep_by_id(write.conn, sweep_id)
 
     def resume(self, sweep_id: str) -> Sweep:
         """Queue a paused or failed sweep again. Waiting trials go on; failed ones stay failed.
@@ -153,50 +156,16 @@ class SweepVerbs(Database):
         Raises SweepStateConflict for a complete or cancelled sweep.
         """
         with self._writing() as write:
-            row = _locked(write, sweep_id)
+            row = locked(write, sweep_id)
             state = SweepState(row.state)
             if state in (SweepState.PAUSED, SweepState.FAILED):
-                _queue(write, row, "resumed")
+                queue_again(write, row, "resumed")
             elif state.is_finished() or row.requested == "cancel":
                 what = state.value if state.is_finished() else "being cancelled"
                 raise SweepStateConflict(f"cannot resume sweep {sweep_id}: it is {what}")
             elif row.requested == "pause":
                 _ask(write, row, "none")
-            return _sweep(write.conn, sweep_id)
-
-    def retry(self, sweep_id: str) -> Sweep:
-        """Let every failed trial wait again and queue the sweep. No change if none has failed."""
-        with self._writing() as write:
-            row = _locked(write, sweep_id)
-            state = SweepState(row.state)
-            if state in (SweepState.RUNNING, SweepState.CANCELLED):
-                raise SweepStateConflict(
-                    f"cannot retry trials of sweep {sweep_id}: it is {state.value}"
-                )
-            failed = trials.c.state == TrialState.FAILED.value
-            if move_trials(write, row, failed, TrialState.WAITING, exit_cause=""):
-                _queue(write, row, "retrying failed trials")
-            return _sweep(write.conn, sweep_id)
-
-            if row.started_at is not None:
-                _note_deleted(write, row)
-    def extend(self, sweep_id: str, spec: dict[str, Any], *, num_trials: int | None) -> Sweep:
-        """Give the sweep a larger spec and, if it has ended, queue it again.
-
-        Trials that the old budget cut off wait again. A driver at work goes on by the old spec; the
-        sweep is queued again when it is done.
-        The caller has checked that the new spec differs only in its size.
-        """
-        with self._writing() as write:
-            row = _locked(write, sweep_id)
-            if row.state == SweepState.CANCELLED.value:
-                raise SweepStateConflict(f"cannot extend sweep {sweep_id}: it is cancelled")
-            _relabel(write, sweep_id, spec=json_safe(spec), num_trials=num_trials)
-            if SweepState(row.state).is_finished():
-                cut_off = trials.c.state == TrialState.CANCELLED.value
-                move_trials(write, row, cut_off, TrialState.WAITING, exit_cause="")
-                _queue(write, row, "extended")
-            return _sweep(write.conn, sweep_id)
+            return sweep_by_id(write.conn, sweep_id)
 
     def delete_sweep(self, sweep_id: str) -> None:
         """Delete a finished sweep and everything recorded of it.
@@ -204,11 +173,13 @@ class SweepVerbs(Database):
         Raises SweepStateConflict while it is not finished: cancel it first.
         """
         with self._writing() as write:
-            row = _locked(write, sweep_id)
+            row = locked(write, sweep_id)
             if not SweepState(row.state).is_finished():
                 raise SweepStateConflict(
                     f"cannot delete sweep {sweep_id}: it is {row.state}; cancel it first"
                 )
+            if row.started_at is not None:
+                _note_deleted(write, row)
             write.conn.execute(sa.delete(sweeps).where(sweeps.c.id == sweep_id))
 
     def _has_driver(self, write: Write, row: sa.Row[Any]) -> bool:
@@ -275,17 +246,19 @@ def _ask(write: Write, row: sa.Row[Any], wish: str) -> None:
     """Leave a wish for the driver. A cancel stands: a later pause does not soften it."""
     if row.requested in (wish, "cancel"):
         return
-    _relabel(write, row.id, requested=wish)
+    relabel(write, row.id, requested=wish)
     write.event(row.id, "sweep", {"state": row.state, "reason": row.reason, "requested": wish})
 
 
-def _queue(write: Write, row: sa.Row[Any], reason: str) -> None:
+def queue_again(write: Write, row: sa.Row[Any], reason: str) -> None:
+    """Let the next free driver take the sweep."""
     move_sweep(
         write, row.id, SweepState.QUEUED, reason, requested="none", queued_at=write.now, owner=None
     )
 
 
-def _relabel(write: Write, sweep_id: str, **values: Any) -> None:
+def relabel(write: Write, sweep_id: str, **values: Any) -> None:
+    """Set columns that people see; the mirror sends them again."""
     write.conn.execute(
         sa.update(sweeps)
         .where(sweeps.c.id == sweep_id)
@@ -309,7 +282,8 @@ def locked(write: Write, sweep_id: str) -> sa.Row[Any]:
     return row
 
 
-def _sweep(conn: sa.Connection, sweep_id: str) -> Sweep:
+def sweep_by_id(conn: sa.Connection, sweep_id: str) -> Sweep:
+    """Return one sweep. Raises SweepNotFound."""
     row = conn.execute(sa.select(sweeps).where(sweeps.c.id == sweep_id)).one_or_none()
     if row is None:
         raise SweepNotFound(sweep_id)

@@ -239,6 +239,7 @@ class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
         """Find trials that Tune ended without calling back: their worker could not be reused."""
         if self._runs and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._dispatcher.look()
             for trial in trials:
                 if trial.trial_id in self._runs and trial.is_finished():
                     self.on_trial_error(iteration, trials, trial)

@@ -1,6 +1,5 @@
 """``/sweeps``: submit, list, steer and read sweeps. Matches answer here too: they are sweeps."""
 
-import shutil
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -9,9 +8,12 @@ from fastapi.responses import StreamingResponse
 from service.documents import DocumentRoute, json_or_yaml
 from service.errors import answers
 from service.export import export_stream
+from service.growth import delete
 from service.inputs import (
+    AnalysisQuery,
     ExportQuery,
     IdempotencyKey,
+    Labels,
     SettingsDep,
     StoreDep,
     SweepId,
@@ -24,8 +26,12 @@ from service.submission import (
     queue,
     refuse_what_cannot_run,
     sweep_out,
+    with_prior,
 )
-from sweeps.analysis import analyse
+from service.tables import TABLES, table_response
+from sweeps.analysis import analysis
+from sweeps.full_analysis import full_analysis
+from sweeps.result_table import result_table
 from sweeps.spec import SweepSpec
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=DocumentRoute)
@@ -55,6 +61,7 @@ def create_sweep(
 @router.post("/validate", openapi_extra=BODY, responses=answers(413, 415))
 def validate_sweep(spec: SweepSpec, store: StoreDep, settings: SettingsDep) -> ValidationOut:
     """Say what a spec would do: trials, steps, the difference it can show. Creates nothing."""
+    spec = with_prior(spec, store)
     refuse_what_cannot_run(spec, store, settings)
     return describe_sweep(spec, settings)
 
@@ -95,12 +102,24 @@ def retry_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
     return sweep_out(store.retry(sweep_id))
 
 
+@router.patch("/{sweep_id}", openapi_extra=json_or_yaml("Labels"), responses=answers(404, 413, 415))
+def label_sweep(sweep_id: SweepId, labels: Labels, store: StoreDep) -> SweepOut:
+    """Replace a sweep's tags or notes; what is left out stays. The spec stays as it was sent."""
+    sweep = store.get_sweep(sweep_id)
+    if labels.tags is not None:
+        sweep = store.set_tags(sweep_id, labels.tags)
+    if labels.notes is not None:
+        sweep = store.set_notes(sweep_id, labels.notes)
+    return sweep_out(sweep)
+
+
 @router.delete("/{sweep_id}", status_code=204, responses=answers(404, 409))
 def delete_sweep(sweep_id: SweepId, store: StoreDep, settings: SettingsDep) -> None:
-    """Remove a finished sweep, everything recorded of it, its logs and its checkpoints."""
-    store.delete_sweep(sweep_id)
-    for kind in ("logs", "checkpoints"):
-        shutil.rmtree(settings.home / kind / sweep_id, ignore_errors=True)
+    """Remove a sweep, everything recorded of it, its logs and its checkpoints; cancels it first.
+
+    Waits up to 15 s for trials that run to stop; 409 if they take longer, and are stopping.
+    """
+    delete(store, settings.home, sweep_id)
 
 
 @router.get(
@@ -125,7 +144,11 @@ def export_sweep(
     return export_stream(store, store.get_sweep(sweep_id), query.format)
 
 
-@router.get("/{sweep_id}/analysis", responses=answers(404))
-def analyse_sweep(sweep_id: SweepId, store: StoreDep) -> AnalysisOut:
+@router.get("/{sweep_id}/analysis", response_model=AnalysisOut, responses=answers(404) | TABLES)
+def analyse_sweep(
+    sweep_id: SweepId, store: StoreDep, query: Annotated[AnalysisQuery, Query()]
+) -> AnalysisOut | Response:
     """Result table with intervals over seeds, and how the objective depends on each field."""
-    return AnalysisOut(sweep_id=sweep_id, analysis=analyse(store, sweep_id))
+    if query.format == "json":
+        return AnalysisOut(sweep_id=sweep_id, analysis=full_analysis(store, sweep_id))
+    return table_response(result_table(analysis(store, sweep_id), query.format), query.format)

@@ -15,6 +15,10 @@ ROUTES = {
     ("post", "/api/v1/sweeps/{sweep_id}/pause"): {200, 404, 409},
     ("post", "/api/v1/sweeps/{sweep_id}/resume"): {200, 404, 409},
     ("post", "/api/v1/sweeps/{sweep_id}/retry"): {200, 404, 409},
+    ("post", "/api/v1/sweeps/{sweep_id}/extend"): {200, 404, 409, 413, 415},
+    ("post", "/api/v1/sweeps/{sweep_id}/confirm"): {201, 404, 409, 413, 415},
+    ("patch", "/api/v1/sweeps/{sweep_id}"): {200, 404, 413, 415},
+    ("post", "/api/v1/comparisons"): {200, 404, 409, 413, 415},
     ("get", "/api/v1/sweeps/{sweep_id}/export"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/analysis"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/events"): {200, 404},
@@ -82,6 +86,9 @@ def test_specs_may_be_json_or_yaml(document):
         ("/api/v1/sweeps/validate", "SweepSpec"),
         ("/api/v1/matches", "MatchSpec"),
         ("/api/v1/matches/predict", "PredictionSpec"),
+        ("/api/v1/sweeps/{sweep_id}/extend", "Extension"),
+        ("/api/v1/sweeps/{sweep_id}/confirm", "ConfirmSpec"),
+        ("/api/v1/comparisons", "ComparisonSpec"),
     ):
         content = document["paths"][path]["post"]["requestBody"]["content"]
         assert set(content) == {"application/json", "application/yaml"}

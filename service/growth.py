@@ -1,0 +1,101 @@
+"""Lets a sweep go on beyond its end: extend, confirm; and takes it away in any state."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from service.errors import ApiError, refused_fields
+from service.settings import Settings
+from service.submission import num_trials, refuse_what_cannot_run, stored_spec
+from sweeps.confirmation import ConfirmSpec, best_points, confirmation, first_fresh_seed, key_of
+from sweeps.errors import IdempotencyConflict, SweepStateConflict
+from sweeps.extension import Extension, extended
+from sweeps.records import Sweep
+from sweeps.spec import SweepSpec
+from sweeps.store import Store
+from sweeps.store_growth import confirmation_key
+
+#: Seconds that a sweep which is being deleted gets to stop its trials.
+STOP_SECONDS = 15.0
+_POLL = 0.1
+
+Made = TypeVar("Made")
+
+
+def extend(store: Store, settings: Settings, sweep_id: str, asked: Extension) -> Sweep:
+    """Give a sweep more points, seeds or budget."""
+    sweep = store.get_sweep(sweep_id)
+    if sweep.kind != "sweep":
+        raise SweepStateConflict(f"cannot extend {sweep_id}: a match decides its trials itself")
+    spec = SweepSpec.model_validate(sweep.spec)
+    larger = _or_422(lambda: extended(spec, asked))
+    values = stored_spec(larger)
+    if values == stored_spec(spec):
+        return sweep
+    refuse_what_cannot_run(larger, store, settings)
+    return store.extend(sweep_id, values, num_trials=num_trials(larger), was=sweep.spec)
+
+
+def confirm(store: Store, settings: Settings, sweep_id: str, asked: ConfirmSpec) -> Sweep:
+    """Queue a sweep that trains the best points again, or find the one that does."""
+    sweep = store.get_sweep(sweep_id)
+    points = best_points(sweep, store.all_points(sweep_id), asked)
+    key = confirmation_key(sweep_id, key_of(asked, points))
+    earlier = store.sweep_of_key(key)
+    if earlier is not None:
+        return earlier
+    seed = first_fresh_seed(sweep, store.confirmations(sweep_id))
+    spec = _or_422(lambda: confirmation(sweep, points, asked, seed))
+    refuse_what_cannot_run(spec, store, settings)
+    try:
+        return store.create_sweep(
+            "sweep",
+            stored_spec(spec),
+            name=spec.name,
+            tags=spec.tags,
+            notes=spec.notes,
+            num_trials=num_trials(spec),
+            idempotency_key=key,
+        )[0]
+    except IdempotencyConflict:
+        # The same question at the same moment; between the two another seed came first.
+        found = store.sweep_of_key(key)
+        if found is None:
+            raise
+        return found
+
+
+def delete(store: Store, home: Path, sweep_id: str, stop_seconds: float = STOP_SECONDS) -> None:
+    """Remove a sweep in whatever state, cancelling it first, with its logs and checkpoints.
+
+    Raises SweepStateConflict where its trials have not stopped in time: it is being cancelled then.
+    """
+    deadline = time.monotonic() + stop_seconds
+    sweep = store.get_sweep(sweep_id)
+    if not sweep.state.is_finished():
+        sweep = store.request(sweep_id, "cancel")
+    while not sweep.state.is_finished():
+        if time.monotonic() > deadline:
+            raise SweepStateConflict(
+                f"cannot delete sweep {sweep_id} yet: its trials are stopping; it is being "
+                "cancelled, delete it again when it is"
+            )
+        time.sleep(_POLL)
+        sweep = store.get_sweep(sweep_id)
+    store.delete_sweep(sweep_id)
+    for kind in ("logs", "checkpoints"):
+        shutil.rmtree(home / kind / sweep_id, ignore_errors=True)
+
+
+def _or_422(make: Callable[[], Made]) -> Made:
+    """What ``make`` returns; its refusals as answers."""
+    try:
+        return make()
+    except ValidationError as error:
+        fields = refused_fields(error.errors())
+        detail = f"{fields[0].path}: {fields[0].reason}"
+        raise ApiError(422, "ValidationError", detail, fields) from error

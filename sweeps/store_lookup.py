@@ -1,0 +1,44 @@
+"""Reads that gather a few things from many trials: attempts by trial, sweeps by shape."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from sweeps.records import Attempt, Sweep, SweepState
+from sweeps.store_connection import Database
+from sweeps.store_rows import attempt_of, sweep_of
+from sweeps.tables import attempts, sweeps
+
+#: Trials named in one statement; SQLite takes 32,766 parameters.
+_CHUNK = 500
+
+
+class LookupVerbs(Database):
+    """Reading across trials and sweeps, in few statements."""
+
+    def attempts_of(self, sweep_id: str, numbers: Sequence[int]) -> dict[int, list[Attempt]]:
+        """Return the attempts of trials, oldest first, by the trial's number."""
+        found: dict[int, list[Attempt]] = defaultdict(list)
+        for start in range(0, len(numbers), _CHUNK):
+            some = attempts.c.trial.in_(numbers[start : start + _CHUNK])
+            query = (
+                sa.select(attempts)
+                .where(attempts.c.sweep_id == sweep_id, some)
+                .order_by(attempts.c.trial, attempts.c.number)
+            )
+            with self._reading() as conn:
+                for row in conn.execute(query):
+                    found[row.trial].append(attempt_of(row))
+        return dict(found)
+
+    def recently_complete(self, limit: int = 200) -> list[Sweep]:
+        """Return the sweeps and matches that completed last, newest first."""
+        query = (
+            sa.select(sweeps)
+            .where(sweeps.c.finished_at.is_not(None), sweeps.c.state == SweepState.COMPLETE.value)
+            .order_by(sweeps.c.finished_at.desc(), sweeps.c.id.desc())
+            .limit(limit)
+        )
+        with self._reading() as conn:
+            return [sweep_of(row) for row in conn.execute(query)]

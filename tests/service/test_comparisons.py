@@ -1,0 +1,245 @@
+"""``/api/v1/comparisons``: arms of finished sweeps, checked against statistics done by hand."""
+
+import csv
+import io
+import math
+
+import pytest
+
+from ndadam.statistics import holm, paired, welch
+from service.frames import arm_rows, difference_rows
+from service.outputs import ComparisonOut
+from sweeps.records import NewTrial, SweepState, TrialState
+from worker.measurement import Report
+
+COMPARISONS = "/api/v1/comparisons"
+SGD = [0.10, 0.12, 0.11, 0.13]
+NDADAM = [0.07, 0.09, 0.09, 0.10]
+ADAM = [0.20, 0.24, 0.21, 0.22]
+
+
+@pytest.fixture
+def finished(client, store, spec):
+    """Makes a complete sweep of one point: its test errors by seed, its provenance."""
+
+    def make(name, errors, *, provenance=None, state=SweepState.COMPLETE, lost=(), **changes):
+        sweep = client.post(
+            "/api/v1/sweeps",
+            json=spec | {"name": name, "replicates": max(1, len(errors))} | changes,
+        ).json()
+        claim = store.claim("tester")
+        assert claim is not None
+        config = {"optimizer": name.split()[0], "dataset": "made-up", "depth": 10}
+        for seed, error in enumerate([*errors, *lost]):
+            new = NewTrial(0, seed, {"alpha_v": 0.05}, config | {"seed": seed}, f"key-{name}")
+            trial = store.add_trials(claim, [new])[0]
+            attempt = store.start_attempt(claim, trial.number)
+            ended = TrialState.COMPLETE if seed < len(errors) else TrialState.DIVERGED
+            metrics = {} if error is None else {"test_error": error, "validation_error": 2 * error}
+            report = Report(
+                step=20,
+                num_steps=20,
+                status="complete",
+                metrics=metrics,
+                provenance=provenance or {"card": "H100", "versions": {"torch": "2.14"}},
+            )
+            store.record(claim, trial.number, attempt.id, [report])
+            store.finish_attempt(
+                claim,
+                trial.number,
+                attempt.id,
+                ended,
+                ended.value,
+                trial_state=ended,
+                objective=None if error is None else 2 * error,
+            )
+        store.release(claim, state, "all done")
+        return sweep["id"]
+
+    return make
+
+
+def compared(client, *ids, **how):
+    answer = client.post(COMPARISONS, json={"arms": [{"sweep": one} for one in ids], **how})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_two_arms_differ_as_welch_says(client, finished):
+    found = compared(client, finished("sgd", SGD), finished("ndadam", NDADAM))
+
+    row = found["differences"][0]
+    expected = welch(SGD, NDADAM)
+    assert (found["metric"], row["method"], row["verdict"]) == ("test_error", "welch", "higher")
+    assert row["difference"] == pytest.approx(0.0275)
+    assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
+    assert row["p_holm"] == row["p_value"] == pytest.approx(expected.p_value)
+    assert found["arms"][0]["values"] == SGD
+
+
+def test_holm_corrects_for_every_pair_and_a_baseline_makes_fewer(client, finished):
+    ids = [finished("sgd", SGD), finished("ndadam", NDADAM), finished("adam", ADAM)]
+
+    all_pairs = compared(client, *ids)["differences"]
+    with_baseline = compared(client, *ids, baseline=0)["differences"]
+
+    pairs = [(SGD, NDADAM), (SGD, ADAM), (NDADAM, ADAM)]
+    expected = holm([welch(a, b).p_value for a, b in pairs])
+    assert [row["p_holm"] for row in all_pairs] == pytest.approx(expected)
+    assert [row["b"] for row in with_baseline] == ["sgd #0", "sgd #0"]
+    assert with_baseline[0]["difference"] == pytest.approx(-0.0275)
+
+
+def test_pairing_and_margin_hold_only_where_every_sweep_declared_them(client, finished):
+    declared = {"comparison": {"pairing": True, "margin": 0.01}}
+    sgd = finished("sgd", SGD, **declared)
+    ndadam = finished("ndadam", NDADAM, **declared)
+    late = finished("adam", ADAM)
+
+    both = compared(client, sgd, ndadam)
+    mixed = compared(client, sgd, late)
+
+    expected = paired(SGD, NDADAM)
+    row = both["differences"][0]
+    assert (both["pairing"], both["margin"], row["method"]) == (True, 0.01, "paired")
+    assert row["p_value"] == pytest.approx(expected.p_value)
+    assert row["non_inferior"] is False
+    assert row["worst_case"] == pytest.approx(expected.high)
+    assert (mixed["pairing"], mixed["margin"]) == (False, None)
+    assert mixed["differences"][0]["non_inferior"] is None
+    assert sum("declare" in note for note in mixed["notes"]) == 2
+
+
+def test_neither_can_be_asked_for_afterwards(client, finished, assert_error):
+    body = {"arms": [{"sweep": finished("sgd", SGD)}], "pairing": True}
+
+    assert_error(client.post(COMPARISONS, json=body), 422, "ValidationError")
+
+
+def test_the_better_arm_is_not_inferior(client, finished):
+    declared = {"comparison": {"margin": 0.005}}
+    found = compared(
+        client, finished("ndadam", NDADAM, **declared), finished("sgd", SGD, **declared)
+    )
+
+    assert found["differences"][0]["non_inferior"] is True
+
+
+def test_every_field_that_differs_is_listed_and_no_other(client, finished):
+    found = compared(client, finished("sgd", SGD), finished("ndadam", NDADAM[:3], sampler="qmc"))
+
+    assert {row["field"]: list(row["values"].values()) for row in found["differing_fields"]} == {
+        "optimizer": ["sgd", "ndadam"],
+        "search.replicates": [4, 3],
+        "search.sampler": ["random", "qmc"],
+    }
+
+
+def test_mixed_provenance_is_shown(client, finished):
+    other = {"card": "A100", "versions": {"torch": "2.14"}}
+    found = compared(client, finished("sgd", SGD), finished("ndadam", NDADAM, provenance=other))
+
+    assert found["mixed_provenance"] == [
+        {"what": "card", "values": {"sgd #0": ["H100"], "ndadam #0": ["A100"]}}
+    ]
+    assert any("Mixed provenance" in note for note in found["notes"])
+
+
+def test_an_arm_with_a_diverged_seed_is_shown_and_not_compared(client, finished):
+    found = compared(
+        client,
+        finished("sgd", SGD),
+        finished("ndadam", NDADAM),
+        client.get("/api/v1/sweeps").json()["items"][0]["id"],
+    )
+    assert [arm["label"][:9] for arm in found["arms"][1:]] == ["ndadam #0", "ndadam #0"]
+
+    sweep = finished("adam", ADAM, lost=(None,))
+    arms = [{"sweep": sweep, "trials": [0, 1]}, {"sweep": sweep, "point": 0}]
+    arms += [{"sweep": found["arms"][0]["sweep"], "label": "mine"}]
+    answer = client.post(COMPARISONS, json={"arms": arms}).json()
+
+    assert [(row["a"], row["b"]) for row in answer["differences"]] == [("adam (trials)", "mine")]
+    assert answer["arms"][1]["lost"] == {"diverged": 1}
+    assert any("adam #0 is not compared: 1 diverged" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "name", "path"),
+    [
+        ({"arms": [{"sweep": "0123456789ab"}]}, 404, "SweepNotFound", "id"),
+        ({"arms": [{"sweep": "nope"}]}, 422, "ValidationError", "arms.0.sweep"),
+        ({"arms": []}, 422, "ValidationError", "arms"),
+        ({"metric": "no_such"}, 422, "ValidationError", "metric"),
+        ({"baseline": 2}, 422, "ValidationError", "baseline"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    client, finished, change, status, name, path, assert_error
+):
+    ids = [finished("sgd", SGD), finished("ndadam", NDADAM)]
+    body = {"arms": [{"sweep": one} for one in ids]} | change
+
+    refused = assert_error(client.post(COMPARISONS, json=body), status, name)
+
+    assert refused["fields"][0]["path"] == path
+
+
+def test_one_arm_and_an_unfinished_sweep_are_refused(client, spec, finished, assert_error):
+    one = finished("sgd", SGD)
+    waiting = client.post("/api/v1/sweeps", json=spec).json()["id"]
+
+    lonely = client.post(COMPARISONS, json={"arms": [{"sweep": one}]})
+    early = client.post(COMPARISONS, json={"arms": [{"sweep": one}, {"sweep": waiting}]})
+
+    assert "2 to 20 arms" in assert_error(lonely, 422, "ValidationError")["detail"]
+    assert "not finished" in assert_error(early, 409, "SweepStateConflict")["detail"]
+
+
+class TestTables:
+    @pytest.fixture
+    def body(self, finished):
+        ids = [finished("sgd", SGD), finished("ndadam_2", NDADAM)]
+        return {"arms": [{"sweep": one} for one in ids]}
+
+    def test_csv_holds_numbers_in_full(self, client, body):
+        answer = client.post(COMPARISONS, params={"format": "csv"}, json=body)
+
+        row = next(iter(csv.DictReader(io.StringIO(answer.text))))
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        assert math.isclose(float(row["p"]), welch(SGD, NDADAM).p_value)
+
+        arms = client.post(COMPARISONS, params={"format": "csv", "table": "arms"}, json=body)
+        rows = list(csv.DictReader(io.StringIO(arms.text)))
+        assert [float(one["mean"]) for one in rows] == pytest.approx([0.115, 0.0875])
+
+    def test_markdown_has_a_cell_for_each_column(self, client, body):
+        text = client.post(COMPARISONS, params={"format": "markdown"}, json=body).text
+
+        tables = [block for block in text.split("\n\n") if block.startswith("|")]
+        assert len(tables) == 3
+        for table in tables:
+            assert len({line.count(" |") for line in table.splitlines()}) == 1
+
+    def test_latex_escapes_what_is_a_command_there(self, client, body):
+        text = client.post(COMPARISONS, params={"format": "latex"}, json=body).text
+
+        assert r"ndadam\_2 \#0" in text
+        assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 3
+
+    def test_rows_are_flat_and_alike_so_that_a_data_frame_takes_them(self, client, body):
+        found = ComparisonOut.model_validate(client.post(COMPARISONS, json=body).json())
+
+        for rows in (arm_rows(found), difference_rows(found)):
+            assert len({tuple(row) for row in rows}) == 1
+            assert not any(isinstance(v, dict | list) for row in rows for v in row.values())
+        assert arm_rows(found)[0]["params.alpha_v"] == 0.05
+
+    @pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
+    def test_an_analysis_comes_as_a_table_too(self, client, body, form):
+        path = f"/api/v1/sweeps/{body['arms'][0]['sweep']}/analysis"
+
+        answer = client.get(path, params={"format": form})
+
+        assert answer.status_code == 200
+        assert "11.50" in answer.text
