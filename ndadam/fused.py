@@ -64,11 +64,13 @@ class FusedStep:
         *,
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
+        addresses: list[int] | None = None,
     ) -> None:
         """Update every parameter.
 
         Args:
             groups: What to update.
+            addresses: Of everything but the gradients, where the caller knows them.
             grad_scale: Device scalar the gradients are divided by.
             found_inf: Device scalar; when it is not 0 nothing is changed, steps included.
 
@@ -79,8 +81,11 @@ class FusedStep:
         grads = [grad for group in groups for grad in group.grads]
         if not grads:
             return
-        if _addresses(groups) != self._addresses:
+        if addresses is None:
+            addresses = _addresses(groups)
+        if addresses is not self._addresses and addresses != self._addresses:
             self._rebuild(groups)
+            # Strides of state may have followed those of a parameter, to another place.
             self._addresses = _addresses(groups)
         if [(grad.stride(), grad.dtype) for grad in grads] != self._layouts:
             grads = [self._in_layout_of(self._weight(i), grad) for i, grad in enumerate(grads)]

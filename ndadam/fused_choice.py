@@ -1,7 +1,7 @@
 """Which parameters of an optimizer take the fused step, and what the step has to know of them."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ndadam.fused import FusedStep
     from ndadam.fused_launch import FusedGroup
+    from ndadam.fused_plan import FusedPlan
 
 _HAS_TRITON = torch.version.hip is None and importlib.util.find_spec("triton") is not None
 
@@ -24,6 +25,17 @@ def new_fused_step() -> "FusedStep | None":
     from ndadam.fused import FusedStep
 
     return FusedStep()
+
+
+def new_plan(
+    param_groups: Sequence[dict[str, Any]],
+    state: Mapping[Tensor, dict[str, Tensor]],
+    steps: "Mapping[int, FusedGroup]",
+) -> "FusedPlan":
+    """What has just been updated, to be recognised in the next step."""
+    from ndadam.fused_plan import FusedPlan
+
+    return FusedPlan(param_groups, state, steps)
 
 
 def check_fused(group: dict[str, Any]) -> None:

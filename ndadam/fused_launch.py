@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,6 +38,11 @@ class FusedGroup:
     vector_dim: int | None
     weight_decay: float = 0.0
     maximize: bool = False
+
+    def take_rates(self, group: dict[str, Any]) -> None:
+        """Read anew what an optimizer's group may change between steps."""
+        self.lr, self.betas, self.eps = group["lr"], group["betas"], group["eps"]
+        self.weight_decay, self.maximize = group["weight_decay"], group["maximize"]
 
 
 class _Share(NamedTuple):
@@ -87,7 +92,9 @@ class Launch:
             len(self._operands), kernels.CONTROL_COLUMNS.value, device=self._device
         )
         self._record: Tensor | None = None
-        self._compiled: dict[Hashable, Any] = {}
+        self._launchers: dict[Hashable, Callable[..., object]] = {}
+        self._last_addresses: tuple[int, ...] = ()
+        self._last_is_aligned = False
 
     def __call__(
         self,
@@ -99,8 +106,10 @@ class Launch:
         records: bool,
     ) -> None:
         addresses = tuple([grads[i].data_ptr() for i in self._place.positions])
-        is_aligned = not any(address % ALIGNMENT for address in addresses)
-        table = self._aligned if is_aligned else self._unaligned
+        if addresses != self._last_addresses:
+            self._last_is_aligned = not any([address % ALIGNMENT for address in addresses])
+            self._last_addresses = addresses
+        table = self._aligned if self._last_is_aligned else self._unaligned
         if records and self._record is None:
             self._record = torch.zeros(table.recorded_rows, device=self._device)
         with _current(self._device):
@@ -182,15 +191,15 @@ class Launch:
         several times the launch. It is not needed: what it could specialise on is this object's
         own, or in ``variant``.
         """
-        compiled = self._compiled.get(variant)
-        if compiled is None:
-            # None from the interpreter, which compiles nothing.
-            compiled = kernel[(programs,)](*args, **options)
-            self._compiled[variant] = compiled
-        else:
+        launcher = self._launchers.get((variant, programs))
+        if launcher is not None:
             # Addresses, because of each tensor the launcher would ask the driver where it is.
-            addresses = [x.data_ptr() if isinstance(x, Tensor) else x for x in args]
-            compiled[(programs, 1, 1)](*addresses)
+            launcher(*[x.data_ptr() if isinstance(x, Tensor) else x for x in args])
+            return
+        # None from the interpreter, which compiles nothing.
+        compiled = kernel[(programs,)](*args, **options)
+        if compiled is not None:
+            self._launchers[variant, programs] = compiled[programs, 1, 1]
 
 
 def _type(x: object) -> torch.dtype | None:

@@ -18,6 +18,7 @@ from ndadam.fused_choice import (
     check_fused,
     fused_group,
     new_fused_step,
+    new_plan,
     prepare_capture,
     refuse_new_state_in_capture,
     runs_kernels,
@@ -33,6 +34,7 @@ from ndadam.vector_numbers import KeptNumbers
 if TYPE_CHECKING:
     from ndadam.fused import FusedStep
     from ndadam.fused_launch import FusedGroup
+    from ndadam.fused_plan import FusedPlan
 
 _ONE = torch.tensor(1.0, device="cpu")
 
@@ -95,6 +97,7 @@ class NDAdam(Optimizer):
 
     _is_built = False
     _fused: "FusedStep | None" = None
+    _plan: "FusedPlan | None" = None  # of the last step, if all of it was fused
 
     def __init__(
         self,
@@ -210,11 +213,16 @@ class NDAdam(Optimizer):
         return totals
 
     def _take_step(self) -> None:
-        fused_groups: list[FusedGroup] = []
+        if self._plan is not None and self._repeat_step(self._plan):
+            return
+        self._plan = None
+        fused_groups: dict[int, FusedGroup] = {}
+        is_fused = True
         for index, group in enumerate(self.param_groups):
             fused, others = self._split(index)
+            is_fused = is_fused and not others
             if fused:
-                fused_groups.append(fused_group(fused, group))
+                fused_groups[index] = fused_group(fused, group)
             for step, batch in _batches(others, group).items():
                 if group["vector_dim"] is None:
                     update_scalars_(batch, group, step)
@@ -222,29 +230,48 @@ class NDAdam(Optimizer):
                     update_vectors_(batch, group, step, self._skipped, self._numbers)
         if fused_groups:
             self._launch(fused_groups)
+            if is_fused:
+                self._plan = new_plan(self.param_groups, self.state, fused_groups)
+
+    def _repeat_step(self, plan: "FusedPlan") -> bool:
+        """Take the last step with the gradients and rates of now; False where it is another one."""
+        groups = plan.next_step(self.param_groups, self.state)
+        if groups is None:
+            return False
+        for index, step in groups.items():
+            self._prepare_capture(index, step.params[0], is_fused=True)
+            step.take_rates(self.param_groups[index])
+        self._launch(groups, plan.addresses)
+        return True
 
     @_disable_dynamo
     def _compiled_batches(self) -> list[CompiledBatch]:
         """What the compiled step updates; what is fused is updated here."""
         # A GradScaler that leaves unscaling to the step relies on the fused one.
         compiled = getattr(self, "found_inf", None) is None
-        fused_groups: list[FusedGroup] = []
+        fused_groups: dict[int, FusedGroup] = {}
         batches: list[CompiledBatch] = []
         for index, group in enumerate(self.param_groups):
             fused, others = self._split(index, compiled=compiled)
             if fused:
-                fused_groups.append(fused_group(fused, group))
+                fused_groups[index] = fused_group(fused, group)
             _advance(others)
             batches += compiled_batches(others, group, self._skipped)
         if fused_groups:
             self._launch(fused_groups)
         return batches
 
-    def _launch(self, groups: "list[FusedGroup]") -> None:
+    def _launch(self, groups: "dict[int, FusedGroup]", addresses: list[int] | None = None) -> None:
         assert self.fused_step is not None  # or nothing would have been split off for it
-        # torch's GradScaler sets these two for the duration of a step.
-        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        self.fused_step(groups, grad_scale=scale, found_inf=found_inf)
+        self.fused_step(
+            list(groups.values()),
+            # torch's GradScaler sets these two for the duration of a step.
+            grad_scale=getattr(self, "grad_scale", None),
+            found_inf=getattr(self, "found_inf", None),
+            addresses=addresses,
+        )
+        for group in groups.values():
+            group.grads = ()  # ``zero_grad`` must free them
 
     @property
     def fused_step(self) -> "FusedStep | None":
@@ -284,10 +311,14 @@ class NDAdam(Optimizer):
                 others = []
             elif fused:
                 others = [pair for pair in pairs if not takes(pair[0], vector_dim)]
-        if pairs and pairs[0][0].is_cuda:
-            device = pairs[0][0].device
-            prepare_capture(group, device, self._device_lrs, index, is_fused=not others)
+        if pairs:
+            self._prepare_capture(index, pairs[0][0], is_fused=not others)
         return fused, others
+
+    def _prepare_capture(self, index: int, p: Tensor, *, is_fused: bool) -> None:
+        if p.is_cuda:
+            group, kept = self.param_groups[index], self._device_lrs
+            prepare_capture(group, p.device, kept, index, is_fused=is_fused)
 
     def _ready(self, index: int) -> list[Pair]:
         """The parameters of one group that have a gradient, with their state."""
