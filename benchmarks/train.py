@@ -11,6 +11,7 @@ does; on a CPU on the digits, as the quickstart does. Rows:
 * *steps*: the engine's steps, losses recorded;
 * *steps, measured once per epoch* and *every 100 steps*: the same with all diagnostics of a report,
   and what they cost;
+* *one of two trials at once* (on a CPU): each in a process of its own, with one thread;
 * *whole run*: ``worker.train`` over epochs with a report and the evaluation of a tenth of the set
   each, what evaluations take of it, and what 80,000 steps take with the start of the process.
 """
@@ -39,6 +40,7 @@ from benchmarks.training_times import (
     full_run_seconds,
     make_config,
     plain_seconds,
+    seconds_of_two,
     starts,
     whole_run,
 )
@@ -120,6 +122,8 @@ def engine_rows(
         }
     if not is_detailed:
         return
+    if config.device == "cpu":
+        yield {"who": "steps, one of two trials at once", "seconds": seconds_of_two(config, home)}
     run: Row = {"who": "whole run", **whole_run(config, home)}
     if start is not None:
         run |= {

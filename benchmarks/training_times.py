@@ -1,6 +1,7 @@
 """What ``benchmarks.train`` times: a plain script, the engine's steps, whole runs and starts."""
 
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -43,9 +44,10 @@ BATCH = {"cuda": 128, "cpu": 64}
 FULL_RUN = 80_000
 #: Steps between two reports: an epoch, and what somebody asks who wants finer curves.
 REPORT_EVERY = (None, 100)
-#: Rounds of steps with and without diagnostics, in turn, so that a drift of the card's clock
-#: meets both.
-ROUNDS = 3
+#: Rounds of steps with and without diagnostics, in turn, so that a drift of the clock meets both.
+ROUNDS = {"cuda": 3, "cpu": 20}
+#: What is reported of them. Other programs take their part of a CPU, now and then.
+TYPICAL: dict[str, Callable[[list[float]], float]] = {"cuda": statistics.median, "cpu": min}
 #: Steps of a round without diagnostics; with them, a round is the span of one report.
 STEPS = {"cuda": 60, "cpu": 18}
 #: Steps before the first round: the engine captures its graph in them.
@@ -112,9 +114,8 @@ def plain_seconds(
 
     for _ in range(WARM_UP[device]):
         take()
-    return statistics.median(
-        seconds_per_step(take, device, STEPS[device] // 2) for _ in range(ROUNDS)
-    )
+    rounds = range(ROUNDS[device])
+    return TYPICAL[device]([seconds_per_step(take, device, STEPS[device] // 2) for _ in rounds])
 
 
 def _plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -146,11 +147,11 @@ def engine_seconds(config: TrainConfig, home: Path) -> dict[str, float]:
         for _ in range(WARM_UP[kind]):
             bare()
         rounds: dict[str, list[float]] = {"off": [], "on": []}
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS[kind]):
             run.tally.drain()
             rounds["off"].append(seconds_per_step(bare, kind, STEPS[kind]))
             rounds["on"].append(_report_span(run, kind, bare))
-    return {name: statistics.median(values) for name, values in rounds.items()}
+    return {name: TYPICAL[kind](values) for name, values in rounds.items()}
 
 
 def _report_span(run: Run, device: str, bare: Callable[[], None]) -> float:
@@ -193,6 +194,33 @@ def whole_run(config: TrainConfig, home: Path) -> dict[str, float]:
         "evaluation": 1 - training / wall,
         "evaluation_seconds": (wall - training) / epochs,
     }
+
+
+def seconds_of_two(config: TrainConfig, home: Path) -> float:
+    """A step of one of two trials at once in processes of their own, a thread each."""
+    context = multiprocessing.get_context("spawn")
+    barrier, answers = context.Barrier(2), context.Queue()
+    arguments = (config, home, barrier, answers)
+    processes = [context.Process(target=_one_of_two, args=arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+    found = [answers.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    return max(found)
+
+
+def _one_of_two(config: TrainConfig, home: Path, barrier: Any, answers: Any) -> None:
+    torch.set_num_threads(1)
+    device = choose_device(config)
+    with arithmetic(config, device):
+        run = Run(config, home, device, None, lambda: False)
+        for _ in range(WARM_UP["cpu"]):
+            run.take_step()
+        barrier.wait()
+        rounds = range(ROUNDS["cpu"])
+        answers.put(min(seconds_per_step(run.take_step, "cpu", STEPS["cpu"]) for _ in rounds))
+        barrier.wait()
 
 
 def start_in_new_process(network: str, dataset: str, home: Path, cache: Path) -> dict[str, float]:
