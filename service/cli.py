@@ -5,6 +5,7 @@ import typer
 from service.cli_batch import batch
 from service.cli_data import app as data
 from service.cli_growth import compare, confirm, delete, extend, label
+from service.cli_import import import_results
 from service.cli_match import app as match
 from service.cli_serve import doctor, quickstart, runner, serve
 from service.cli_sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
@@ -38,6 +39,7 @@ app.command()(export)
 app.add_typer(match, name="match")
 app.command(context_settings={"allow_extra_args": True})(train)
 app.command()(batch)
+app.command("import-results")(import_results)
 app.add_typer(data, name="data")
 app.command()(token)
 app.command()(doctor)

@@ -26,9 +26,19 @@ def keep_specs(out: Path, specs: Sequence[SweepSpec]) -> None:
         write_whole(spec_path(out, spec.name), text)
 
 
-def kept_specs(out: Path) -> list[SweepSpec]:
-    """The specs of a results folder, by name. Raises BatchRefused for a damaged one."""
-    return [_read(path) for path in sorted((out / "specs").glob("*.json"))]
+def spec_paths(out: Path) -> list[Path]:
+    """The spec files of a results folder, by name."""
+    return sorted((out / "specs").glob("*.json"))
+
+
+def kept_spec(path: Path) -> SweepSpec:
+    """A spec of a results folder. Raises BatchRefused for a damaged one."""
+    try:
+        return SweepSpec.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise BatchRefused(
+            f"{path} is not a spec any more; restore it, or move it away and start the batch again"
+        ) from error
 
 
 def stored_spec(spec: SweepSpec) -> dict[str, Any]:
@@ -43,37 +53,35 @@ def spec_path(out: Path, name: str) -> Path:
     return out / "specs" / f"{safe.lstrip('.') or '_'}.json"
 
 
-def _read(path: Path) -> SweepSpec:
-    try:
-        return SweepSpec.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise BatchRefused(
-            f"{path} is not a spec any more; restore it, or move it away and start the batch again"
-        ) from error
-
-
 def _joined(out: Path, spec: SweepSpec) -> SweepSpec:
     path = spec_path(out, spec.name)
     if not path.exists():
         return spec
-    old = _read(path)
-    if _identity(old) != _identity(spec):
+    old = kept_spec(path)
+    if spec_identity(old) != spec_identity(spec):
         raise BatchRefused(
             f"{path} holds another spec of the name {spec.name!r}; rename this one, or give it a "
             "folder of its own"
         )
-    first = min(old.base.seed, spec.base.seed)
-    last = max(s.base.seed + s.replicates for s in (old, spec))
-    points = [s.num_points for s in (old, spec)]
-    values = stored_spec(spec) | {
-        "base": stored_spec(spec)["base"] | {"seed": first},
+    return join_specs(old, spec)
+
+
+def join_specs(old: SweepSpec, new: SweepSpec) -> SweepSpec:
+    """The newer of two specs of one identity, grown to the seeds and points of both."""
+    first = min(old.base.seed, new.base.seed)
+    last = max(spec.base.seed + spec.replicates for spec in (old, new))
+    points = [spec.num_points for spec in (old, new)]
+    values = stored_spec(new)
+    values |= {
+        "base": values["base"] | {"seed": first},
         "replicates": last - first,
         "num_points": None if None in points else max(p for p in points if p is not None),
     }
     return SweepSpec.model_validate(values)
 
 
-def _identity(spec: SweepSpec) -> str:
+def spec_identity(spec: SweepSpec) -> str:
+    """Equal for specs whose points are the same, whichever seeds they have."""
     values = spec.model_dump(mode="json", include=set(_IDENTITY))
     del values["base"]["seed"]
     return json.dumps(values, sort_keys=True)

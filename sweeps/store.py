@@ -15,6 +15,7 @@ from sweeps.store_attempts import AttemptVerbs
 from sweeps.store_claims import ClaimVerbs
 from sweeps.store_curves import CurveVerbs
 from sweeps.store_growth import GrowthVerbs
+from sweeps.store_imports import ImportVerbs
 from sweeps.store_lookup import LookupVerbs
 from sweeps.store_mirror import MirrorVerbs
 from sweeps.store_reads import ReadVerbs
@@ -28,6 +29,7 @@ from sweeps.store_trials import TrialVerbs
 class Store(
     SweepVerbs,
     GrowthVerbs,
+    ImportVerbs,
     LookupVerbs,
     ClaimVerbs,
     TrialVerbs,

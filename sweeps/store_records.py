@@ -63,7 +63,7 @@ def _insert_metrics(
 ) -> dict[str, float]:
     """Insert metric rows; return the latest finite value of each name."""
     names = {name for report in reports for name in report.metrics}
-    ids = _name_ids(write, sweep.id, "metric", names)
+    ids = name_ids(write, sweep.id, "metric", names)
     rows: list[dict[str, Any]] = []
     latest: dict[str, float] = {}
     provenance = dict(attempt.provenance)
@@ -99,7 +99,7 @@ def _insert_series(write: Write, sweep: sa.Row[Any], item: TrialReports) -> None
     names = {name for report in item.reports for name in report.series}
     if not names:
         return
-    ids = _name_ids(write, sweep.id, "series", names)
+    ids = name_ids(write, sweep.id, "series", names)
     rows = [
         {
             "attempt_id": item.attempt_id,
@@ -148,7 +148,7 @@ def _update_trial(
     write.event(sweep.id, "progress", data)
 
 
-def _name_ids(write: Write, sweep_id: str, kind: str, names: set[str]) -> dict[str, int]:
+def name_ids(write: Write, sweep_id: str, kind: str, names: set[str]) -> dict[str, int]:
     """Return the id of each metric or series name of the sweep, giving new ones their id."""
     wanted = {plain_text(name) for name in names}
     mine = (metric_names.c.sweep_id == sweep_id) & (metric_names.c.kind == kind)

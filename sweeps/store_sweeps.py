@@ -64,12 +64,12 @@ class SweepVerbs(Database):
         told_by = body if submitted is None else body | {"spec": submitted}
         body_hash = hashlib.sha256(json.dumps(told_by, sort_keys=True).encode()).hexdigest()
         with self._writing() as write:
-            sweep_id = _insert_sweep(write, body, body_hash, num_trials, idempotency_key)
+            sweep_id = insert_sweep(write, body, body_hash, num_trials, idempotency_key)
             created = sweep_id is not None
             if sweep_id is None:
                 sweep_id = _earlier_sweep(write, str(idempotency_key), body_hash)
             else:
-                _insert_tags(write, sweep_id, labels)
+                insert_tags(write, sweep_id, labels)
                 write.event(sweep_id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
             return sweep_by_id(write.conn, sweep_id), created
 
@@ -119,7 +119,7 @@ class SweepVerbs(Database):
             locked(write, sweep_id)
             write.conn.execute(sa.delete(sweep_tags).where(sweep_tags.c.sweep_id == sweep_id))
             unique = sorted(set(tags))
-            _insert_tags(write, sweep_id, unique)
+            insert_tags(write, sweep_id, unique)
             relabel(write, sweep_id, tags=json_safe(unique))
             return sweep_by_id(write.conn, sweep_id)
 
@@ -290,7 +290,7 @@ def sweep_by_id(conn: sa.Connection, sweep_id: str) -> Sweep:
     return sweep_of(row)
 
 
-def _insert_sweep(
+def insert_sweep(
     write: Write,
     body: dict[str, Any],
     body_hash: str,
@@ -328,7 +328,8 @@ def _earlier_sweep(write: Write, key: str, body_hash: str) -> str:
     return str(row.id)
 
 
-def _insert_tags(write: Write, sweep_id: str, tags: Sequence[str]) -> None:
+def insert_tags(write: Write, sweep_id: str, tags: Sequence[str]) -> None:
+    """Insert the rows that listings by tag read."""
     if tags:
         rows = [{"sweep_id": sweep_id, "tag": plain_text(tag)} for tag in tags]
         write.conn.execute(sa.insert(sweep_tags), rows)

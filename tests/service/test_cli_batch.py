@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from service.cli import app
 from tests.sweeps.batch_cases import spec, write_spec
+from tests.sweeps.test_import_results import all_runs, folder
 from worker.digits import prepare_digits
 
 
@@ -31,3 +33,20 @@ def test_a_spec_that_cannot_run_is_refused_in_one_line(tmp_path: Path) -> None:
     assert ended.exit_code == 2
     assert "bad.json: replicates:" in ended.output
     assert not (tmp_path / "out").exists()
+
+
+def test_results_are_imported_into_the_store_of_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NDSWEEP_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NDSWEEP_STORE_URL", raising=False)
+    results = folder(tmp_path / "results", all_runs())
+    first = CliRunner().invoke(app, ["import-results", str(results)])
+    (results / "notes.txt").write_text("mine")
+    second = CliRunner().invoke(app, ["import-results", str(results)])
+
+    assert first.exit_code == 0, first.output
+    assert "tiny: 4 trials added; imported: all done" in first.output
+    assert second.exit_code == 1
+    assert "tiny: 0 trials added" in second.output
+    assert "passed over: notes.txt is not a file of a batch" in second.output

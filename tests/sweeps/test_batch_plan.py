@@ -11,7 +11,7 @@ import pytest
 
 from sweeps.batch_clock import Pace, Paces, Stopwatch, parse_until, shape_of
 from sweeps.batch_plan import BatchRefused, plan_runs, read_specs, spec_points
-from sweeps.batch_specs import keep_specs, kept_specs
+from sweeps.batch_specs import keep_specs, kept_spec, spec_path
 from sweeps.fixed_points import fixed_points
 from sweeps.presets import preset_names, read_preset
 from sweeps.spec import SweepSpec
@@ -133,7 +133,7 @@ def test_a_spec_kept_with_results_grows_to_hold_more_seeds(tmp_path: Path) -> No
     keep_specs(tmp_path, read_specs([path]))
     keep_specs(tmp_path, read_specs([path], seed_offset=3))
 
-    (kept,) = kept_specs(tmp_path)
+    kept = kept_spec(spec_path(tmp_path, "tiny"))
     assert (kept.base.seed, kept.replicates) == (0, 5)
 
 
