@@ -113,12 +113,13 @@ def _domain_error(request: Request, error: Exception) -> JSONResponse:
 
 def _refused_field(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, FieldError)
-    body = ErrorOut(
-        error="ValidationError",
-        detail=f"{error.field}: {error}"[:MAX_ECHO],
-        fields=[FieldOut(path=error.field[:MAX_ECHO], reason=str(error)[:MAX_ECHO])],
-    )
-    return error_response(422, body)
+    return error_response(422, refused_field(error).body)
+
+
+def refused_field(error: FieldError) -> ApiError:
+    """A rule that one field breaks, ready to be sent."""
+    field = FieldOut(path=error.field[:MAX_ECHO], reason=str(error)[:MAX_ECHO])
+    return ApiError(422, "ValidationError", f"{error.field}: {error}"[:MAX_ECHO], [field])
 
 
 def _http_error(request: Request, error: Exception) -> Response:

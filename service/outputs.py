@@ -120,6 +120,18 @@ class MetricsOut(Output):
     metrics: dict[str, list[tuple[int, float]]]
 
 
+class RateOut(Output):
+    """How long the whole spec takes at the rate of earlier trials of its shape on one card."""
+
+    card: str
+    seconds_per_step: float
+    #: Trials that were measured.
+    trials: int
+    #: Hours of all trials one after another, and of GPU that they occupy.
+    trial_hours: float
+    gpu_hours: float
+
+
 class ValidationOut(Output):
     """What a spec would do. Nothing was created."""
 
@@ -131,10 +143,18 @@ class ValidationOut(Output):
     trials: int | None
     #: Optimizer steps of all trials together; None where a run's length depends on its data set.
     steps: int | None
+    #: At the rate of the card with the most earlier trials; None = not known, 0 without a GPU.
+    gpu_hours: float | None
+    #: By card; none where no trial of this shape has been trained.
+    rates: list[RateOut]
     #: Difference of two arms' means that this many seeds show with 80 % power at 5 %, in fractions.
     detectable_difference: float | None
-    #: Deviation between seeds that it assumes, in fractions.
+    #: The difference that the spec asks for, and the seeds per point that show it.
+    difference: float | None
+    seeds_needed: int | None
+    #: Deviation between seeds that both assume, in fractions, and where it comes from.
     assumed_seed_deviation: float
+    seed_deviation_is: Literal["assumed", "measured"]
     notes: list[str]
 
 

@@ -36,13 +36,35 @@ def print_validation(console: Console, found: ValidationOut) -> None:
     console.print(f"  points      {known(found.points)} × {found.replicates} seeds")
     console.print(f"  trials      {known(found.trials)}")
     console.print(f"  steps       {known(found.steps)}")
+    console.print(f"  GPU-hours   {_hours(found)}")
+    deviation = f"if seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
+    if found.seed_deviation_is == "measured":
+        deviation += ", as they did before"
     if found.detectable_difference is not None:
         console.print(
-            f"  detectable  {100 * found.detectable_difference:.2f} points between two arms, if "
-            f"seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
+            f"  detectable  {100 * found.detectable_difference:.2f} points between two arms, "
+            f"{deviation}"
+        )
+    if found.difference is not None:
+        seeds = "more than anybody trains" if found.seeds_needed is None else found.seeds_needed
+        console.print(
+            f"  seeds       {seeds} to show {100 * found.difference:.2f} points, {deviation}"
         )
     for note in found.notes:
         console.print(f"  note        {escape(note)}")
+
+
+def _hours(found: ValidationOut) -> str:
+    """The GPU-hours on every card that has been measured; trial-hours where there is no GPU."""
+    if not found.rates:
+        return "not known; no trial of this shape has been trained yet"
+    if found.gpu_hours == 0:
+        hours = found.rates[0].trial_hours
+        return f"none; {hours:.2g} hours of trials on {escape(found.rates[0].card)}"
+    return "; ".join(
+        f"{rate.gpu_hours:.2g} on {escape(rate.card)} (from {rate.trials} trials)"
+        for rate in found.rates
+    )
 
 
 def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:

@@ -5,9 +5,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ndadam.statistics import detectable_difference
-from service.errors import ApiError
-from service.outputs import BestOut, FieldOut, PageOut, SweepOut, ValidationOut
+from service.errors import ApiError, refused_field
+from service.outputs import BestOut, FieldOut, PageOut, SweepOut
 from service.settings import Settings
 from sweeps.capacity import ClusterShape, can_run
 from sweeps.earlier_results import with_earlier_results
@@ -23,10 +22,6 @@ from worker.length import check_fits
 
 Record = TypeVar("Record")
 Out = TypeVar("Out")
-
-#: Deviation of the test error between seeds of a WRN on CIFAR-10, 0.12 points; assumed before
-#: anything was measured.
-SEED_DEVIATION = 0.0012
 
 
 def sweep_out(sweep: Sweep) -> SweepOut:
@@ -103,15 +98,18 @@ def with_prior(spec: SweepSpec, store: Store) -> SweepSpec:
         return spec
     try:
         source = store.get_sweep(spec.from_sweep.sweep)
+        return with_earlier_results(spec, source, store.all_points(source.id))
     except SweepNotFound as error:
-        raise FieldError("from_sweep.sweep", str(error)) from error
-    return with_earlier_results(spec, source, store.all_points(source.id))
+        raise refused_field(FieldError("from_sweep.sweep", str(error))) from error
+    except FieldError as error:
+        raise refused_field(error) from error
 
 
 def _refuse_own_confirmation(spec: SweepSpec | MatchSpec) -> None:
     """A sweep that says of itself that it confirms another could have chosen its seeds."""
     if isinstance(spec, SweepSpec) and spec.confirms is not None:
-        raise FieldError("confirms", "confirms is set by POST /sweeps/{id}/confirm; remove it")
+        reason = "confirms is set by POST /sweeps/{id}/confirm; remove it"
+        raise refused_field(FieldError("confirms", reason))
 
 
 def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: Settings) -> None:
@@ -124,12 +122,28 @@ def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: 
     infos = {name: _info(name, path, home) for name, path in _datasets(spec).items()}
     for config, path in _configs(spec):
         try:
-            check_fits(config, infos[config.dataset])
+            length = check_fits(config, infos[config.dataset])
         except FieldError as error:
             where = f"{path}.{error.field}"
             raise ApiError(
                 422, "ConfigDoesNotFit", str(error), [FieldOut(path=where, reason=str(error))]
             ) from error
+        if isinstance(spec, SweepSpec):
+            _refuse_longer(length.num_steps, spec.limits.steps)
+
+
+def _refuse_longer(steps: int, most: int | None) -> None:
+    """A length in epochs is known only here; every such trial would end at its limit."""
+    if most is not None and steps > most:
+        reason = f"limits.steps must be at least the {steps:,} steps of a trial, got {most:,}"
+        field = FieldOut(path="limits.steps", reason=reason)
+        raise ApiError(422, "ConfigDoesNotFit", reason, [field])
+
+
+def run_lengths(spec: SweepSpec, settings: Settings) -> set[int]:
+    """The lengths, in steps, of trials at the ends of what decides them."""
+    infos = {name: dataset_info(name, settings.data_home()) for name in _datasets(spec)}
+    return {check_fits(c, infos[c.dataset]).num_steps for c, _ in _configs(spec)}
 
 
 def _info(name: str, path: str, home: Path) -> DatasetInfo:
@@ -196,29 +210,3 @@ def _extremes(domain: Any) -> list[Any]:
     numbers = [v for v in domain.values if isinstance(v, int | float) and not isinstance(v, bool)]
     others = [value for value in domain.values if value not in numbers]
     return sorted({min(numbers), max(numbers)}) + others if numbers else others
-
-
-def describe_sweep(spec: SweepSpec, settings: Settings) -> ValidationOut:
-    """Trials, steps and the difference that the spec's seeds can show."""
-    infos = {name: dataset_info(name, settings.data_home()) for name in _datasets(spec)}
-    lengths = {check_fits(c, infos[c.dataset]).num_steps for c, _ in _configs(spec)}
-    trials = spec.num_trials()
-    notes = []
-    steps = trials * max(lengths) if trials is not None else None
-    if len(lengths) > 1:
-        notes.append("steps is an upper bound: trials differ in length")
-    if spec.replicates == 1:
-        notes.append("one seed per point has no interval: set replicates to 2 or more")
-    return ValidationOut(
-        kind="sweep",
-        name=spec.name,
-        points=trials // spec.replicates if trials is not None else None,
-        replicates=spec.replicates,
-        trials=trials,
-        steps=steps,
-        detectable_difference=(
-            detectable_difference(SEED_DEVIATION, spec.replicates) if spec.replicates > 1 else None
-        ),
-        assumed_seed_deviation=SEED_DEVIATION,
-        notes=notes,
-    )

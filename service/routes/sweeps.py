@@ -8,6 +8,7 @@ from fastapi.responses import StreamingResponse
 from service.documents import DocumentRoute, json_or_yaml
 from service.errors import answers
 from service.export import export_stream
+from service.forecast import describe_sweep
 from service.growth import delete
 from service.inputs import (
     AnalysisQuery,
@@ -21,7 +22,6 @@ from service.inputs import (
 )
 from service.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
 from service.submission import (
-    describe_sweep,
     page_out,
     queue,
     refuse_what_cannot_run,
@@ -63,7 +63,7 @@ def validate_sweep(spec: SweepSpec, store: StoreDep, settings: SettingsDep) -> V
     """Say what a spec would do: trials, steps, the difference it can show. Creates nothing."""
     spec = with_prior(spec, store)
     refuse_what_cannot_run(spec, store, settings)
-    return describe_sweep(spec, settings)
+    return describe_sweep(spec, store, settings)
 
 
 @router.get("", responses=answers())

@@ -49,7 +49,7 @@ class Driving:
             self.writer,
             places=self.places,
             scheduler=how.scheduler,
-            limits=Limits(how.budget, gpus=0, started_at=None),
+            limits=Limits(how.budget, gpus=0, started_at=None, per_trial=how.limits),
             objective=how.objective,
             lookahead=how.lookahead,
         )
@@ -486,3 +486,44 @@ def test_a_worker_is_told_what_it_needs(drive: Drive) -> None:
     assert task["checkpoint_dir"].endswith(f"checkpoints/{driving.claim.sweep_id}/0")
     assert task["log_path"].endswith(f"logs/{driving.claim.sweep_id}/0.log")
     assert task["objective"] == {"metric": "validation_error", "direction": "minimize"}
+
+def test_a_trial_past_its_limit_fails_with_it_and_the_others_go_on(drive: Drive) -> None:
+    driving = drive(num_points=2, limits={"steps": 100})
+    first, second = driving.start(), driving.start()
+
+    # A run that is longer than it said: nothing refused it at submission.
+    stopped = driving.dispatcher.report(first, result(101, 0.3))
+    driving.dispatcher.ended(first)
+    driving.finish(second)
+
+    assert stopped
+    states = {trial.number: (trial.state, trial.exit_cause) for trial in driving.all_trials()}
+    assert states[first.trial.number] == (TrialState.FAILED, "limit: 100 steps")
+    assert states[second.trial.number][0] == TrialState.COMPLETE
+
+
+def test_a_trial_that_reports_nothing_is_told_to_stop_at_its_limit(drive: Drive) -> None:
+    driving = drive(num_points=1, limits={"wall_seconds": 0.5})
+    run = driving.start()
+    driving.dispatcher.look()
+    early = StopFile(driving.places.checkpoints(0))()
+    time.sleep(0.5)
+
+    driving.dispatcher.look()
+    asked = StopFile(driving.places.checkpoints(0))()
+    driving.dispatcher.ended(run)
+
+    assert (early, asked) == (False, True)
+    assert driving.trial(0).exit_cause == "limit: 0.5 s of wall time"
+
+
+def test_a_budget_of_steps_ends_the_sweep(drive: Drive) -> None:
+    driving = drive(num_points=3, budget={"steps": 150})
+    driving.finish(driving.start())
+    run = driving.start()
+    driving.dispatcher.report(run, result(50, 0.5))
+
+    driving.dispatcher.look()
+
+    assert driving.dispatcher.stopping == "limit"
+    assert driving.dispatcher.finished == "budget spent: 150 steps"

@@ -1,5 +1,8 @@
 """Which points a sweep proposes: determinism, replay, conditions, budgets, repeats."""
 
+import math
+import random
+import statistics
 from collections import Counter
 from typing import Any
 
@@ -290,3 +293,70 @@ def test_maximising_prefers_large_values() -> None:
 
     late = [trial.params["alpha_v"] for trial in trials[20:]]
     assert sum(value > 0.3 for value in late) > 10
+
+
+def test_a_list_is_its_points_in_order_and_nothing_else() -> None:
+    points = [{"alpha_v": 0.5, "alpha_s": 0.01}, {"alpha_v": 0.01, "alpha_s": 0.1}]
+    spec = sweep_spec(sampler="list", initial_points=points, num_points=None, replicates=2)
+
+    trials, reason = search(SweepProposer(spec, Curves()), concurrency=3)
+
+    assert [trial.params for trial in trials] == [points[0], points[0], points[1], points[1]]
+    assert reason == "all done"
+    assert spec.num_trials() == 4
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_a_model_that_knows_earlier_results_looks_where_they_were_good(sampler: str) -> None:
+    rng = random.Random(3)
+    prior = []
+    for _ in range(25):
+        params = {"alpha_v": 10 ** rng.uniform(-3, 0), "alpha_s": 10 ** rng.uniform(-4, -1)}
+        prior.append({"params": params, "value": abs(math.log10(params["alpha_v"] / 0.3))})
+
+    def first_points(**fields: Any) -> list[float]:
+        spec = sweep_spec(sampler=sampler, num_points=5, **fields)
+        trials, _ = search(SweepProposer(spec, Curves()))
+        return [abs(math.log10(trial.params["alpha_v"] / 0.3)) for trial in trials]
+
+    assert statistics.fmean(first_points(prior=prior)) < statistics.fmean(first_points())
+
+
+def test_prior_results_are_no_points_of_the_sweep() -> None:
+    prior = [{"params": {"alpha_v": 0.1, "alpha_s": 0.01}, "value": 0.5}]
+    spec = sweep_spec(sampler="tpe", num_points=3, prior=prior)
+
+    trials, reason = search(SweepProposer(spec, Curves()))
+
+    assert ([trial.point for trial in trials], reason) == ([0, 1, 2], "all done")
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_the_same_spec_proposes_the_same_points_at_any_concurrency(data: st.DataObject) -> None:
+    """Grid, random and quasi-random, whatever the space, its conditions and the order of ends."""
+    sampler = data.draw(st.sampled_from(["grid", "random", "qmc"]))
+    size = data.draw(st.integers(2, 4))
+    space: dict[str, Any] = {
+        "optimizer": {"kind": "choice", "values": ["sgd", "ndadam"][: data.draw(st.integers(1, 2))]}
+    }
+    step = (1.0 - 0.25) / (size - 1) if sampler == "grid" else None
+    space["gamma_c"] = {"kind": "float", "low": 0.25, "high": 1.0, "step": step}
+    if len(space["optimizer"]["values"]) == 2:
+        space["alpha_s"] = {
+            "kind": "choice",
+            "values": [0.001, 0.01, 0.1][:size],
+            "when": {"optimizer": ["ndadam"]},
+        }
+    spec = sweep_spec(
+        base=SHARED,
+        space=space,
+        sampler=sampler,
+        num_points=data.draw(st.integers(1, 8)),
+        replicates=data.draw(st.integers(1, 3)),
+        sampler_seed=data.draw(st.integers(0, 2**32 - 1)),
+    )
+    one_by_one, _ = search(SweepProposer(spec, Curves()))
+    many, _ = search(SweepProposer(spec, Curves()), concurrency=data.draw(st.integers(2, 40)))
+
+    assert keys(many) == keys(one_by_one)
