@@ -3,13 +3,16 @@
 One file each: 8 bytes of magic, the sha256 of the rest (32 bytes), then a torch archive that loads
 with ``weights_only``. Written under a temporary name, fsynced, renamed; the one before stays until
 the new one stands, and one more is kept so that a file damaged later costs seconds, not the run.
+A damaged file is renamed when it is found, so that the two that are kept are always good ones.
 """
 
+import contextlib
 import hashlib
 import io
 import logging
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from worker.errors import CheckpointError
 _LOG = logging.getLogger(__name__)
 _MAGIC = b"NDCKPT01"
 _KEPT = 2
+_TEMPORARY = ".checkpoint-"
+_DAMAGED = ".damaged"
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path | None:
@@ -44,8 +49,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path | None:
             error.strerror or error,
         )
         return None
-    for old in _newest_first(folder)[_KEPT:]:
-        old.unlink(missing_ok=True)
+    _remove(_newest_first(folder)[_KEPT:])
     return path
 
 
@@ -55,11 +59,17 @@ def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
     Raises CheckpointError when there are checkpoints and none can be used: starting again in
     silence would throw work away.
     """
+    _remove(folder.glob(f"{_TEMPORARY}*"))  # of a process that was killed while it wrote
     paths = _newest_first(folder)
+    damaged = []
     for path in paths:
         try:
             state = _read(path)
-        except (CheckpointError, OSError) as error:
+        except CheckpointError as error:
+            _LOG.warning("%s is passed over: %s", path, error)
+            damaged.append(path)
+            continue
+        except OSError as error:  # it may be readable again later
             _LOG.warning("%s is passed over: %s", path, error)
             continue
         if state["config_key"] != config_key:
@@ -67,6 +77,7 @@ def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
                 f"{path} belongs to another config (key {state['config_key']}, this run's is "
                 f"{config_key}); give this run a folder of its own"
             )
+        _set_aside(damaged)
         return state
     if paths:
         raise CheckpointError(
@@ -78,10 +89,22 @@ def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
 
 def remove_all(folder: Path) -> None:
     """Delete the checkpoints of a finished run, and the folder if nothing else is in it."""
-    for path in _newest_first(folder):
-        path.unlink(missing_ok=True)
+    for pattern in ("step-*.ckpt", f"step-*{_DAMAGED}", f"{_TEMPORARY}*"):
+        _remove(folder.glob(pattern))
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _set_aside(damaged: list[Path]) -> None:
+    """Take damaged files out of the count; with a disk that refuses, they only stay in it."""
+    for path in damaged:
+        with contextlib.suppress(OSError):
+            path.rename(path.with_suffix(_DAMAGED))
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -89,7 +112,7 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _write(path: Path, header: bytes, payload: memoryview) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=".checkpoint-", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(header)

@@ -1,6 +1,8 @@
 import errno
 import logging
 import os
+import pkgutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +58,77 @@ def test_a_damaged_checkpoint_is_never_picked(kind, tmp_path, caplog):
     assert "checksum is wrong" in caplog.text
 
 
+def test_a_damaged_file_is_none_of_the_two_that_are_kept(tmp_path):
+    for step in (3, 4):
+        checkpoint.save(tmp_path, step, STATE | {"step": step})
+    damage(tmp_path / "step-0000000004.ckpt", "truncated")
+
+    assert checkpoint.load_newest(tmp_path, "k")["step"] == 3
+    # The run goes on from 3 and comes by the number of the damaged file again.
+    for step in (4, 5):
+        checkpoint.save(tmp_path, step, STATE | {"step": step})
+        assert len(list(tmp_path.glob("step-*.ckpt"))) == 2
+        assert checkpoint.load_newest(tmp_path, "k")["step"] == step
+
+    checkpoint.remove_all(tmp_path)
+    assert not tmp_path.exists()
+
+
+def test_a_file_that_cannot_be_read_now_stays(tmp_path, monkeypatch):
+    for step in (3, 4):
+        checkpoint.save(tmp_path, step, STATE | {"step": step})
+    read = Path.read_bytes
+
+    def unreadable(path):
+        if path.stem.endswith("4"):
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", unreadable)
+        assert checkpoint.load_newest(tmp_path, "k")["step"] == 3
+
+    assert checkpoint.load_newest(tmp_path, "k")["step"] == 4
+
+
+class Killed(BaseException):
+    """Stands for a process that ends here."""
+
+
+@pytest.mark.parametrize(
+    "call", ["tempfile.mkstemp", "os.fsync", "os.replace", "worker.checkpoint._remove"]
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_at_any_moment_leaves_two_good_ones(call, when, tmp_path, monkeypatch):
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, STATE | {"step": step})
+    module, _, name = call.rpartition(".")
+    real = getattr(pkgutil.resolve_name(module), name)
+
+    def killed(*args, **options):
+        if when == "after":
+            real(*args, **options)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(call, killed)
+        with pytest.raises(Killed):
+            checkpoint.save(tmp_path, 3, STATE | {"step": 3})
+
+    whole = [path for path in tmp_path.glob("step-*.ckpt") if checkpoint._read(path)]
+    assert len(whole) in (2, 3)
+    assert checkpoint.load_newest(tmp_path, "k")["step"] in (2, 3)
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path):
+    checkpoint.save(tmp_path, 3, STATE)
+    (tmp_path / ".checkpoint-abc").write_bytes(b"half")
+
+    checkpoint.load_newest(tmp_path, "k")
+
+    assert names(tmp_path) == ["step-0000000003.ckpt"]
+
+
 def test_work_is_not_thrown_away_in_silence_when_all_are_damaged(tmp_path):
     damage(checkpoint.save(tmp_path, 3, STATE), "truncated")
 
@@ -88,7 +161,7 @@ def test_the_old_ones_stay_until_the_new_one_stands(tmp_path, monkeypatch):
     assert before_last == ["step-0000000001.ckpt", "step-0000000002.ckpt"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "fdopen"])
 def test_a_full_disk_is_a_warning_and_the_last_good_one_stays(call, tmp_path, monkeypatch, caplog):
     checkpoint.save(tmp_path, 3, STATE)
 
