@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from ndadam.group_update import Operands, other_dims, stored_operands
+from ndadam.moments import Pair
 from ndadam.skipped import SkippedVectors
 from ndadam.turning import Rates, normalise_vectors_, turn_vectors_
-
-#: A parameter with its state.
-Pair = tuple[Tensor, dict[str, Tensor]]
 
 
 class CompiledBatch(NamedTuple):

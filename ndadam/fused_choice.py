@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ndadam.moments import Pair
+
 if TYPE_CHECKING:
     from ndadam.fused import FusedStep
     from ndadam.fused_launch import FusedGroup
     from ndadam.fused_plan import FusedPlan
 
 _HAS_TRITON = torch.version.hip is None and importlib.util.find_spec("triton") is not None
-
-#: A parameter with its state.
-Pair = tuple[Tensor, dict[str, Tensor]]
 
 
 def new_fused_step() -> "FusedStep | None":
@@ -48,7 +47,7 @@ def check_fused(group: dict[str, Any]) -> None:
     if not group["fused"]:
         return
     if group["foreach"]:
-        raise RuntimeError("`fused` and `foreach` cannot be `True` together")
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     if not _HAS_TRITON:
         raise RuntimeError("fused=True needs Triton, which is not installed; leave fused out")
     for p in group["params"]:

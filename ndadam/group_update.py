@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ndadam.adam import adam_
+from ndadam.moments import Pair
 from ndadam.sharding import is_distributed, local, local_grad
 from ndadam.skipped import SkippedVectors
 from ndadam.turning import Rates, foreach_turn_vectors_, normalise_vectors_, rates_of, turn_vectors_
@@ -25,6 +26,9 @@ _PIECE_ELEMENTS = 1 << 17
 # On other devices parameters of up to this many elements are stacked. A larger one keeps the device
 # busy for longer than its launches take, and stacking would only copy it.
 _STACKED_ELEMENTS = 1 << 20
+
+
+_ONE = torch.tensor(1.0, device="cpu")
 
 
 class Operands(NamedTuple):
@@ -56,6 +60,24 @@ def operands(p: Tensor, state: dict[str, Tensor], maximize: bool) -> Operands:
         dtype = stored.exp_avg.dtype
         stored = stored._replace(w=stored.w.to(dtype), grad=stored.grad.to(dtype))
     return stored._replace(grad=-stored.grad) if maximize else stored
+
+
+def advance_(pairs: list[Pair]) -> None:
+    """Count one step for each parameter."""
+    if pairs:
+        # A tensor: a Python number would be wrapped into one for each parameter.
+        torch._foreach_add_([state["step"] for _, state in pairs], _ONE, alpha=1)
+
+
+def batches_by_step(pairs: list[Pair], group: dict[str, Any]) -> dict[float, list[Operands]]:
+    """Operands by step count, which is advanced: parameters count their own steps."""
+    advance_(pairs)
+    batches: dict[float, list[Operands]] = {}
+    for p, state in pairs:
+        o = operands(p, state, group["maximize"])
+        if o.w.numel() > 0:  # a process may hold nothing of a sharded parameter
+            batches.setdefault(state["step"].item(), []).append(o)
+    return batches
 
 
 def update_scalars_(batch: list[Operands], group: dict[str, Any], step: float) -> None:

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from ndadam.sharding import is_distributed, like_distributed, local
 
+#: A parameter with its state.
+Pair = tuple[Tensor, dict[str, Tensor]]
+
 
 def new_moments(p: Tensor, vector_dim: int | None) -> dict[str, Tensor]:
     """State before the first step: on the parameter's device, in its strides, float32 for half."""

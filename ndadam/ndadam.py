@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 
 from ndadam.compiled_step import CompiledBatch, compiled_batches, take_compiled_step_
 from ndadam.fused_choice import (
-    Pair,
     check_fused,
     fused_group,
     new_fused_step,
@@ -24,8 +23,8 @@ from ndadam.fused_choice import (
     runs_kernels,
     wants_fused,
 )
-from ndadam.group_update import Operands, operands, update_scalars_, update_vectors_
-from ndadam.moments import fitted_moments, new_moments
+from ndadam.group_update import advance_, batches_by_step, update_scalars_, update_vectors_
+from ndadam.moments import Pair, fitted_moments, new_moments
 from ndadam.settings import check_decay, check_group, check_parameter
 from ndadam.skipped import SkippedVectors
 from ndadam.unit_norm import normalise_parameter_, renormalise_parameter_
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from ndadam.fused import FusedStep
     from ndadam.fused_launch import FusedGroup
     from ndadam.fused_plan import FusedPlan
-
-_ONE = torch.tensor(1.0, device="cpu")
 
 
 class NDAdam(Optimizer):
@@ -168,14 +165,32 @@ class NDAdam(Optimizer):
         torch would round the float32 moments of half-precision parameters to half precision.
 
         Raises:
-            ValueError: Groups or shapes that do not fit.
+            ValueError: Groups or shapes that do not fit; the optimizer is then as it was.
         """
-        super().load_state_dict(state_dict)
-        saved_ids = [i for group in state_dict["param_groups"] for i in group["params"]]
+        before = self.state, self.param_groups
+        loaded: dict[str, Any] = {}
+        # The last of the hooks before and the first of those after: the caller's may change what is
+        # loaded, and see what has been.
+        hooks = (
+            self.register_load_state_dict_pre_hook(lambda _, last: loaded.update(last)),
+            self.register_load_state_dict_post_hook(lambda _: self._fit(loaded), prepend=True),
+        )
+        try:
+            super().load_state_dict(state_dict)
+        except ValueError:
+            self.state, self.param_groups = before
+            raise
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _fit(self, loaded: dict[str, Any]) -> None:
+        """Take the moments from what was loaded, in the type and strides of new ones."""
+        saved_ids = [i for group in loaded["param_groups"] for i in group["params"]]
         for index, group in enumerate(self.param_groups):
             check_group(group)
             for name, p in self._named(index):
-                saved = state_dict["state"].get(saved_ids.pop(0))
+                saved = loaded["state"].get(saved_ids.pop(0))
                 if saved:
                     self.state[p] = fitted_moments(name, p, group["vector_dim"], saved)
                     self._just_loaded.add(p)
@@ -223,7 +238,7 @@ class NDAdam(Optimizer):
             is_fused = is_fused and not others
             if fused:
                 fused_groups[index] = fused_group(fused, group)
-            for step, batch in _batches(others, group).items():
+            for step, batch in batches_by_step(others, group).items():
                 if group["vector_dim"] is None:
                     update_scalars_(batch, group, step)
                 else:
@@ -255,7 +270,7 @@ class NDAdam(Optimizer):
             fused, others = self._split(index, compiled=compiled)
             if fused:
                 fused_groups[index] = fused_group(fused, group)
-            _advance(others)
+            advance_(others)
             batches += compiled_batches(others, group, self._skipped)
         if fused_groups:
             self._launch(fused_groups)
@@ -330,8 +345,8 @@ class NDAdam(Optimizer):
                 continue
             if grad.layout is not torch.strided:
                 raise RuntimeError(
-                    f"NDAdam does not support sparse gradients, got {grad.layout} for "
-                    f"{_name_of(group, index, position)}; use torch.optim.SparseAdam for it"
+                    "NDAdam does not support sparse gradients, please consider SparseAdam instead: "
+                    f"got {grad.layout} for {_name_of(group, index, position)}"
                 )
             state = self.state[p]
             if not state:
@@ -357,23 +372,6 @@ class NDAdam(Optimizer):
             # A frozen layer keeps its function; its vectors are normalised when it is trained.
             if vector_dim is not None and p.requires_grad:
                 normalise_parameter_(name, p, vector_dim)
-
-
-def _advance(pairs: list[Pair]) -> None:
-    if pairs:
-        # A tensor: a Python number would be wrapped into one for each parameter.
-        torch._foreach_add_([state["step"] for _, state in pairs], _ONE, alpha=1)
-
-
-def _batches(pairs: list[Pair], group: dict[str, Any]) -> dict[float, list[Operands]]:
-    """Operands by step count, which is advanced: parameters count their own steps."""
-    _advance(pairs)
-    batches: dict[float, list[Operands]] = {}
-    for p, state in pairs:
-        o = operands(p, state, group["maximize"])
-        if o.w.numel() > 0:  # a process may hold nothing of a sharded parameter
-            batches.setdefault(state["step"].item(), []).append(o)
-    return batches
 
 
 def _name_of(group: dict[str, Any], index: int, position: int) -> str:

@@ -1,4 +1,7 @@
-"""What ND-Adam refuses: group settings outside their range, parameters it cannot update."""
+"""What ND-Adam refuses: group settings outside their range, parameters it cannot update.
+
+Where torch refuses the same, the message begins with torch's.
+"""
 
 import math
 import numbers
@@ -13,12 +16,7 @@ from ndadam.sharding import refuse_cut_vectors
 def check_group(group: dict[str, Any]) -> None:
     """Refuse settings of one parameter group. Raises ValueError with the value in the text."""
     _check_rates(group)
-    betas = group["betas"]
-    if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise ValueError(f"betas must be two numbers, got {betas!r}")
-    for i, beta in enumerate(betas):
-        if not 0.0 <= beta < 1.0:
-            raise ValueError(f"betas[{i}] must be in [0, 1), got {beta}")
+    _check_betas(group["betas"])
     vector_dim = group["vector_dim"]
     if vector_dim is not None and (isinstance(vector_dim, bool) or not isinstance(vector_dim, int)):
         raise ValueError(f"vector_dim must be a whole number or None, got {vector_dim!r}")
@@ -61,17 +59,31 @@ def check_parameter(name: str, p: Tensor, vector_dim: int | None) -> None:
 
 
 def _check_rates(group: dict[str, Any]) -> None:
-    for key in ("lr", "eps", "weight_decay"):
+    for key, torchs_name in _RATES.items():
         value = group[key]
         if isinstance(value, Tensor):
-            if key != "lr" or value.numel() != 1:
+            if key != "lr":
+                raise ValueError(f"{key} must be a number, got {value!r}")
+            if value.numel() != 1:
                 raise ValueError(
-                    f"{key} must be a number{' or a tensor of 1 element' if key == 'lr' else ''}, "
-                    f"got a tensor of shape {tuple(value.shape)}"
+                    f"Tensor lr must be 1-element, got one of shape {tuple(value.shape)}"
                 )
         elif not isinstance(value, numbers.Real):
             raise ValueError(f"{key} must be a number, got {value!r}")
-        if not value >= 0:
-            raise ValueError(f"{key} must be >= 0, got {value}")
-        if value == math.inf:
-            raise ValueError(f"{key} must be finite, got {value}")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"Invalid {torchs_name}: {value}; {key} must be >= 0 and finite")
+
+
+_RATES = {"lr": "learning rate", "eps": "epsilon value", "weight_decay": "weight_decay value"}
+
+
+def _check_betas(betas: Any) -> None:
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise ValueError(f"betas must be two numbers, got {betas!r}")
+    for i, beta in enumerate(betas):
+        if not isinstance(beta, float | int):
+            raise ValueError(f"betas must be two numbers, got {beta!r} at index {i}")
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(
+                f"Invalid beta parameter at index {i}: {beta}; betas must be in [0, 1)"
+            )

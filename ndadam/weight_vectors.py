@@ -4,6 +4,7 @@ The paper's w_i is the vector of input weights of hidden unit i: a row of a line
 of a convolution. V is the number of vectors of a parameter, D their length.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -69,8 +70,9 @@ def _is_weight(name: str) -> bool:
 
 
 def _is_packed_weight(name: str) -> bool:
-    # weight_ih_l0, weight_hh_l0, weight_hr_l0 of torch's recurrent layers
-    return name.startswith("weight_")
+    # weight_ih_l0_reverse of torch's recurrent layers, weight_ih of its cells; what a hook such as
+    # torch.nn.utils.weight_norm computes one of these from ends in _g, _v or _orig.
+    return re.fullmatch(r"weight_(ih|hh|hr)(_l\d+(_reverse)?)?", name) is not None
 
 
 def _is_projection(name: str) -> bool:

@@ -11,18 +11,28 @@ def matrix(dtype=torch.float32):
 
 
 REFUSED = [
-    ({"lr": -0.1}, r"lr must be >= 0, got -0\.1"),
-    ({"lr": float("nan")}, "lr must be >= 0, got nan"),
-    ({"lr": float("inf")}, "lr must be finite, got inf"),
+    ({"lr": -0.1}, r"Invalid learning rate: -0\.1; lr must be >= 0 and finite"),
+    ({"lr": float("nan")}, "Invalid learning rate: nan; lr must be >= 0"),
+    ({"lr": float("inf")}, "Invalid learning rate: inf; lr must be >= 0 and finite"),
     ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
-    ({"lr": torch.ones(2)}, "lr must be a number or a tensor of 1 element, got a tensor of shape"),
-    ({"lr": torch.tensor(-1.0)}, "lr must be >= 0"),
-    ({"eps": -1e-8}, "eps must be >= 0, got -1e-08"),
-    ({"betas": (1.0, 0.999)}, r"betas\[0\] must be in \[0, 1\), got 1\.0"),
-    ({"betas": (0.9, 1.0)}, r"betas\[1\] must be in \[0, 1\), got 1\.0"),
-    ({"betas": (-0.1, 0.9)}, r"betas\[0\] must be in \[0, 1\), got -0\.1"),
+    ({"lr": torch.ones(2)}, r"Tensor lr must be 1-element, got one of shape \(2,\)"),
+    ({"lr": torch.tensor(-1.0)}, "Invalid learning rate: -1.0; lr must be >= 0"),
+    ({"eps": -1e-8}, "Invalid epsilon value: -1e-08; eps must be >= 0"),
+    ({"eps": None}, "eps must be a number, got None"),
+    ({"eps": torch.tensor(1e-8)}, "eps must be a number, got tensor"),
+    (
+        {"betas": (1.0, 0.999)},
+        r"Invalid beta parameter at index 0: 1\.0; betas must be in \[0, 1\)",
+    ),
+    ({"betas": (0.9, 1.0)}, r"Invalid beta parameter at index 1: 1\.0; betas must be in \[0, 1\)"),
+    ({"betas": (-0.1, 0.9)}, r"Invalid beta parameter at index 0: -0\.1"),
+    ({"betas": (float("nan"), 0.9)}, "Invalid beta parameter at index 0: nan"),
     ({"betas": 0.9}, "betas must be two numbers, got 0.9"),
-    ({"weight_decay": -1.0}, r"weight_decay must be >= 0, got -1\.0"),
+    (
+        {"betas": (0.9, torch.tensor(0.9))},
+        r"betas must be two numbers, got tensor\(.*\) at index 1",
+    ),
+    ({"weight_decay": -1.0}, r"Invalid weight_decay value: -1\.0; weight_decay must be >= 0"),
     (
         {"vector_dim": 0, "weight_decay": 0.1},
         "weight_decay must be 0 in a group with vector_dim: .* pinned to 1.* got 0.1",
@@ -51,6 +61,27 @@ def test_bad_settings_are_refused_with_the_rule_and_the_value(settings, message)
 def test_parameters_without_weight_vectors_are_refused_by_name(parameter, message):
     with pytest.raises(ValueError, match=message):
         NDAdam([parameter], vector_dim=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lr": -0.1},
+        {"lr": float("nan")},
+        {"lr": torch.ones(2)},
+        {"eps": -1.0},
+        {"betas": (1.0, 0.9)},
+        {"betas": (0.9, -1)},
+        {"weight_decay": -1.0},
+    ],
+)
+def test_what_torch_refuses_too_is_refused_with_torchs_words(settings):
+    with pytest.raises(ValueError, match=r"Invalid|must be") as theirs:
+        torch.optim.Adam([matrix()], **settings)
+    with pytest.raises(ValueError, match=r"Invalid|must be") as ours:
+        NDAdam([matrix()], **settings)
+
+    assert str(ours.value).startswith(str(theirs.value))
 
 
 def test_a_refused_group_leaves_all_weights_alone():
@@ -86,8 +117,14 @@ def test_sparse_gradients_are_refused_by_name():
     optimizer = NDAdam(embedding.named_parameters(), vector_dim=0)
     embedding(torch.tensor([1, 2])).sum().backward()
 
-    with pytest.raises(RuntimeError, match=r"does not support sparse gradients, got .* for weight"):
+    with pytest.raises(
+        RuntimeError, match=r"does not support sparse gradients.* for weight"
+    ) as ours:
         optimizer.step()
+    with pytest.raises(RuntimeError, match="sparse") as theirs:
+        torch.optim.Adam(embedding.parameters()).step()
+
+    assert str(ours.value).startswith(str(theirs.value).replace("Adam does", "NDAdam does"))
 
 
 def test_the_same_parameter_in_two_groups_is_refused():

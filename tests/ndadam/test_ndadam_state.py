@@ -199,6 +199,62 @@ def test_state_of_other_shapes_is_refused_by_name():
         NDAdam([q], vector_dim=0).load_state_dict(saved)
 
 
+@pytest.mark.parametrize("spoil", ["shape", "setting", "groups"])
+def test_a_state_that_is_refused_leaves_the_optimizer_as_it_was(spoil):
+    model = small_model()
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer, 2)
+    before = copy.deepcopy(optimizer.state_dict())
+    saved = copy.deepcopy(before)
+    saved["param_groups"][0]["lr"] = 0.5
+    saved["state"][0]["exp_avg"].zero_()
+    if spoil == "shape":
+        saved["state"][2]["exp_avg"] = torch.zeros(7)
+    elif spoil == "setting":
+        saved["param_groups"][1]["betas"] = (0.9, 2.0)
+    else:
+        saved["param_groups"].pop()
+
+    with pytest.raises(
+        ValueError, match=r"must have shape|Invalid beta|number of parameter groups"
+    ):
+        optimizer.load_state_dict(saved)
+
+    now = optimizer.state_dict()
+    assert now["param_groups"] == before["param_groups"]
+    for i, state in before["state"].items():
+        assert all(torch.equal(now["state"][i][key], value) for key, value in state.items())
+
+
+def test_hooks_on_loading_change_what_is_loaded_and_see_what_has_been():
+    """Also in half precision, where torch would have rounded the moments by then."""
+    model = small_model(torch.bfloat16)
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer, 2)
+    saved = optimizer.state_dict()
+    weight = model[0].weight
+    expected = optimizer.state[weight]["exp_avg"] * 3
+    seen = []
+
+    def triple(_, state_dict):
+        state = {i: dict(s) for i, s in state_dict["state"].items()}
+        state[0]["exp_avg"] = state[0]["exp_avg"] * 3
+        return {**state_dict, "state": state}
+
+    optimizer.register_load_state_dict_pre_hook(triple)
+    optimizer.register_load_state_dict_post_hook(
+        lambda loaded: seen.append(loaded.state[weight]["exp_avg"])
+    )
+    optimizer.load_state_dict(saved)
+
+    assert len(seen) == 1
+    assert seen[0].dtype == torch.float32
+    assert torch.equal(seen[0], expected)
+    assert optimizer.state[weight]["exp_avg"] is seen[0]
+    optimizer.load_state_dict(saved)
+    assert len(seen) == 2  # the library's own hooks are gone, the caller's are not
+
+
 def test_a_step_that_was_never_taken_loads_as_no_state():
     model = small_model()
     optimizer = NDAdam(param_groups(model))

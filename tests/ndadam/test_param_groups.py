@@ -43,6 +43,8 @@ RULES = [
             "bias_hh_l0": None,
         },
     ),
+    (nn.RNN(3, 4, bias=False), {"weight_ih_l0": 0, "weight_hh_l0": 0}),
+    (nn.RNNCell(3, 4, bias=False), {"weight_ih": 0, "weight_hh": 0}),
     (nn.GRUCell(3, 4, bias=False), {"weight_ih": 0, "weight_hh": 0}),
     (
         nn.MultiheadAttention(4, 2, add_bias_kv=True),
@@ -188,6 +190,25 @@ def test_what_a_parametrisation_computes_a_weight_from_is_a_scalar(parametrise, 
     optimizer = NDAdam(param_groups(model))
     model(torch.ones(2, 4)).square().sum().backward()
     optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("parametrise", "layer", "name", "parts"),
+    [
+        (nn.utils.weight_norm, lambda: nn.Linear(4, 3), "weight", ["g", "v"]),
+        (nn.utils.weight_norm, lambda: nn.LSTM(3, 4), "weight_ih_l0", ["g", "v"]),
+        (nn.utils.spectral_norm, lambda: nn.Conv2d(2, 3, 3), "weight", ["orig"]),
+        (nn.utils.spectral_norm, lambda: nn.GRU(3, 4), "weight_hh_l0", ["orig"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
+def test_what_an_older_hook_computes_a_weight_from_is_a_scalar(parametrise, layer, name, parts):
+    groups = groups_of(parametrise(layer(), name))
+
+    assert {groups[f"{name}_{part}"] for part in parts} == {None}
+    assert sorted(key for key in groups if key.startswith(f"{name}_")) == [
+        f"{name}_{part}" for part in sorted(parts)
+    ]
 
 
 @pytest.mark.parametrize(
