@@ -4,23 +4,36 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
+from ndadam import weight_vectors
 from sweeps.errors import PresetNotFound
 from sweeps.presets import main, preset_names, preset_text, read_preset
 from sweeps.spec import SweepSpec
+from worker.config import TrainConfig
+from worker.networks import wide_resnet
 
 PAPER = [
+    "paper-adam-l2",
     "paper-fig1a",
     "paper-fig1b",
     "paper-fig2",
     "paper-fig3",
+    "paper-gamma-depth",
+    "paper-gamma-width",
+    "paper-lambda-depth",
+    "paper-scales-softmax",
     "paper-table1-cifar10",
     "paper-table1-cifar100",
+    "paper-table2-beta2",
     "paper-table2-cifar10",
     "paper-table2-cifar10-wrn28",
     "paper-table2-cifar100",
     "paper-table2-cifar100-wrn28",
 ]
+
+#: Those that ask for the best value of something.
+CHOOSING = ["paper-gamma-depth", "paper-gamma-width", "paper-lambda-depth"]
 
 #: Common to every run of a recipe, as the paper and the codes it ran have them.
 TF = {
@@ -130,7 +143,7 @@ def test_every_preset_parses_and_has_a_title(name: str) -> None:
         assert MatchSpec.model_validate(preset.spec).name == name
 
 
-@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("name", [name for name in PAPER if name not in CHOOSING])
 def test_the_papers_presets_choose_nothing_by_the_test_set(name: str) -> None:
     spec = spec_of(name)
 
@@ -197,6 +210,61 @@ def test_figures_2_and_3_are_the_arms_of_table_1() -> None:
 
     assert resolved("paper-fig2") == [c for c in table if c["bn_scale"] == "trainable"]
     assert resolved("paper-fig3") == table
+
+
+def test_a_figure_shows_the_fifth_convolution_counted_from_the_stem() -> None:
+    (config,) = resolved("paper-fig1a")
+    with torch.device("meta"):
+        network = wide_resnet(TrainConfig.model_validate(config), num_classes=10, in_channels=3)
+    layers = {vectors.name: vectors.layer for vectors in weight_vectors(network)}
+
+    assert layers["stem.weight"] == "conv1"
+    assert layers["groups.0.1.conv2.weight"] == "conv5"
+    for name in ("paper-fig1a", "paper-fig1b"):
+        assert "/conv5 of its trial" in preset_text(name)
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_where_a_softmax_is_chosen_it_is_chosen_on_held_out_images(name: str) -> None:
+    spec = spec_of(name)
+
+    assert spec.objective.metric == "validation_error"
+    assert spec.base.validation_fraction == 0.1
+    assert spec.base.test_evaluation == "end"
+
+
+def test_the_softmax_is_varied_around_the_published_value() -> None:
+    depths, widths, lambdas = (
+        resolved(name) for name in ("paper-gamma-depth", "paper-gamma-width", "paper-lambda-depth")
+    )
+    without = {name: value for name, value in TF.items() if name not in ("depth", "widen_factor")}
+
+    assert {(c["depth"], c["gamma_c"]) for c in depths} == {
+        (depth, gamma) for depth in (16, 22, 28) for gamma in (1.0, 1.6, 2.5, 4.0, 6.3)
+    }
+    assert {(c["optimizer"], c["widen_factor"]) for c in widths} == {
+        (optimizer, width) for optimizer in ("sgd", "adam", "ndadam") for width in (3.75, 7.5)
+    }
+    for config in depths + widths:
+        assert holds(config, without | {"bn_scale": "fixed"})
+        assert holds(config, OPTIMIZERS[f"tf {config['optimizer']}"])
+    assert {(c["depth"], c["lambda_c"]) for c in lambdas} == {
+        (depth, value) for depth in (16, 22, 28) for value in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+    }
+
+
+def test_the_claims_of_the_text_share_arms_with_the_tables() -> None:
+    table_1 = {TrainConfig.model_validate(c).key() for c in resolved("paper-table1-cifar10")}
+    table_2 = {TrainConfig.model_validate(c).key() for c in resolved("paper-table2-cifar10")}
+
+    def shared(name: str, table: set[str]) -> list[bool]:
+        return [TrainConfig.model_validate(c).key() in table for c in resolved(name)]
+
+    assert shared("paper-fig1a", table_1) == [True]
+    assert shared("paper-fig1b", table_1) == [True, False, False, True, False]
+    assert shared("paper-scales-softmax", table_1) == [False, True] * 3
+    assert shared("paper-adam-l2", table_1) == [True, False, False, False]
+    assert shared("paper-table2-beta2", table_2) == [True, False]
 
 
 def test_the_quickstart_gives_each_optimizer_a_space_of_its_own() -> None:
