@@ -96,6 +96,16 @@ def moment(at: datetime | None) -> Markup:
     )
 
 
+def short_moment(at: datetime | None) -> Markup:
+    """A ``<time>`` for a table: the date, and hours and minutes in UTC below it."""
+    if at is None:
+        return Markup(NOTHING)
+    utc = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    return Markup('<time datetime="{}" class="nowrap">{}<small>{}</small></time>').format(
+        utc.isoformat(timespec="seconds"), utc.strftime("%Y-%m-%d"), utc.strftime("%H:%M UTC")
+    )
+
+
 def symbol(key: str) -> Markup:
     """The paper's symbol of a field or metric, or its name."""
     what = quantity(key)

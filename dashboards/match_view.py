@@ -71,6 +71,20 @@ def rate_name_of(sweep: Sweep) -> str:
     return "alpha_v" if target == "ndadam" else "lr"
 
 
+def matched_rate(sweep: Sweep) -> float | None:
+    """The best that is known of the rate: measured, else the verdict's, else predicted."""
+    result = result_of(sweep)
+    if result is None:
+        return None
+    chosen = next((row for row in result["criteria"] if row["chosen"]), None)
+    if chosen is not None and chosen["measured"] is not None:
+        return chosen["measured"]["value"]
+    verdict = result["verdict"]
+    if verdict is not None and verdict["rate"] is not None:
+        return verdict["rate"]
+    return None if chosen is None else chosen["predicted"] or chosen["closed_form"]
+
+
 def side(sweep: Sweep, which: str) -> dict[str, Any]:
     """Source or target of the match: its optimizer, and a title with its settings."""
     fields: dict[str, Any] = sweep.spec.get(which) or {}

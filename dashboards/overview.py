@@ -1,5 +1,6 @@
 """The top of a sweep's page: what to know and what to do at a glance."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,7 @@ from dashboards.formatting import config_value, duration, moment, number, plus_m
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, settings_text
 from dashboards.results import half_width
-from sweeps.records import Sweep, SweepState
+from sweeps.records import Sweep, SweepState, TrialState
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,17 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A number that an action asks for. Sent to the API under ``name``."""
+
+    name: str
+    label: str
+    value: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
 class Action:
     """A button that posts to the API."""
 
@@ -35,6 +47,9 @@ class Action:
     style: str = ""
     #: Question to ask first, "" for none.
     confirm: str = ""
+    #: What the action needs to know; it then opens before it is sent.
+    numbers: tuple[Number, ...] = ()
+    about: str = ""
 
 
 _PAUSE = Action("pause", "Pause", "Pause asked for: running trials keep their checkpoints.")
@@ -50,6 +65,22 @@ _CANCEL = Action(
 
 def actions(sweep: Sweep) -> tuple[Action, ...]:
     """The buttons that make sense in the sweep's state."""
+    is_sweep = sweep.kind == "sweep"
+    found = [*_steering(sweep)]
+    if sweep.trials[TrialState.FAILED] and sweep.state.is_finished() and _may_go_on(sweep):
+        found.append(_retry(sweep.trials[TrialState.FAILED]))
+    if is_sweep and _may_go_on(sweep):
+        found.append(_extend(sweep.spec))
+    if is_sweep and sweep.state.is_finished() and sweep.best is not None:
+        found.append(_CONFIRM)
+    return tuple(found)
+
+
+def _may_go_on(sweep: Sweep) -> bool:
+    return sweep.state != SweepState.CANCELLED and sweep.requested != "cancel"
+
+
+def _steering(sweep: Sweep) -> tuple[Action, ...]:
     if sweep.state in (SweepState.COMPLETE, SweepState.CANCELLED):
         return ()
     if sweep.state == SweepState.FAILED:
@@ -59,9 +90,83 @@ def actions(sweep: Sweep) -> tuple[Action, ...]:
     return () if sweep.requested == "cancel" else (_PAUSE, _CANCEL)
 
 
-def sweep_facts(sweep: Sweep) -> tuple[Fact, ...]:
-    """Best so far, time, and how the search is set up."""
-    return (best_fact(sweep), *time_facts(sweep), *_search_facts(sweep.spec))
+def _retry(failed: int) -> Action:
+    words = "1 failed trial" if failed == 1 else f"{failed} failed trials"
+    return Action("retry", f"Retry {words}", f"Queued again: {words} will run once more.")
+
+
+def _extend(spec: dict[str, Any]) -> Action:
+    replicates = spec.get("replicates") or 1
+    numbers = [Number("replicates", "seeds per point", replicates, replicates, 1000)]
+    points = spec.get("num_points")
+    if points:
+        numbers.insert(0, Number("num_points", "points in all", points + 10, points, 100_000))
+    return Action(
+        "extend",
+        "Extend",
+        "Extended: what is recorded is kept, and the rest is trained.",
+        numbers=tuple(numbers),
+        about="The numbers are totals. What is recorded is kept.",
+    )
+
+
+_CONFIRM = Action(
+    "confirm",
+    "Confirm",
+    "Queued: the best points train on fresh seeds.",
+    "primary",
+    numbers=(
+        Number("points", "best points, of each optimizer", 1, 1, 50),
+        Number("replicates", "fresh seeds of each", 5, 2, 1000),
+    ),
+    about="The best of many is partly luck. A new sweep trains it again on seeds that had no part "
+    "in choosing it.",
+)
+
+
+def sweep_facts(sweep: Sweep, confirmations: Sequence[Sweep] = ()) -> tuple[Fact, ...]:
+    """Best so far, what confirmed it, time, cost, and how the search is set up."""
+    return (
+        best_fact(sweep),
+        *(_confirmation_fact(one) for one in confirmations),
+        *time_facts(sweep),
+        cost_fact(sweep),
+        *_search_facts(sweep.spec),
+    )
+
+
+def _confirmation_fact(confirming: Sweep) -> Fact:
+    """What fresh seeds say of the best points, or how far they are."""
+    link = Markup('<a href="/sweeps/{}">{}</a>').format(confirming.id, confirming.name)
+    best = confirming.best
+    if best is None:
+        return Fact("Confirmation", confirming.state.value, link, wide=True)
+    metric = objective_metric(confirming)
+    return Fact(
+        f"{quantity(metric).name} on fresh seeds".capitalize(),
+        plus_minus(metric, best["mean"], half_width(best["sd"], best["n"])),
+        Markup("n = {}: {}").format(best["n"], link),
+        chip="confirmed" if confirming.state == SweepState.COMPLETE else confirming.state.value,
+        wide=True,
+    )
+
+
+def cost_text(sweep: Sweep) -> str:
+    """Time that trials took on what each of them occupied: GPU time, else CPU time."""
+    resources = sweep.spec.get("resources") or {}
+    gpus = float(resources.get("gpus") or 0.0)
+    if gpus:
+        return f"{duration(gpus * sweep.trial_seconds)} GPU"
+    return f"{duration(float(resources.get('cpus') or 1.0) * sweep.trial_seconds)} CPU"
+
+
+def cost_fact(sweep: Sweep) -> Fact:
+    """What ended attempts have cost."""
+    ended = sum(sweep.trials[state] for state in TrialState if state.is_finished())
+    value = cost_text(sweep) if sweep.trial_seconds else "–"
+    return Fact(
+        "Cost so far" if not sweep.state.is_finished() else "Cost", value, f"{ended} trials"
+    )
 
 
 def best_fact(sweep: Sweep) -> Fact:
@@ -75,7 +180,9 @@ def best_fact(sweep: Sweep) -> Fact:
     detail = Markup("point {}, n = {}: {}").format(
         best["point"], best["n"], settings_text(best["params"])
     )
-    return Fact(label, plus_minus(metric, best["mean"], half), detail, chip="selected", wide=True)
+    # A confirmation's points were chosen elsewhere, on other seeds.
+    chip = "on fresh seeds" if sweep.spec.get("confirms") else "selected"
+    return Fact(label, plus_minus(metric, best["mean"], half), detail, chip=chip, wide=True)
 
 
 def time_facts(sweep: Sweep) -> tuple[Fact, ...]:

@@ -2,9 +2,31 @@
 
 from fastapi import APIRouter, Depends, Request
 
-from dashboards import match_pages, plot_pages, static_files, sweep_pages, trial_pages
-from dashboards.trial_pages import ReadLog
+from dashboards import (
+    compare_pages,
+    form_pages,
+    match_pages,
+    plot_pages,
+    search_pages,
+    static_files,
+    sweep_pages,
+    trial_pages,
+)
+from dashboards.submitting import Submitting
+from dashboards.trial_pages import CheckpointFile, ListCheckpoints, ReadLog
 from sweeps.store import Store
+
+#: In the order in which addresses are matched: what is literal before what is a pattern.
+PARTS = (
+    static_files,
+    plot_pages,
+    search_pages,
+    form_pages,
+    compare_pages,
+    sweep_pages,
+    match_pages,
+    trial_pages,
+)
 
 
 def no_log(sweep_id: str, number: int) -> str:
@@ -12,22 +34,37 @@ def no_log(sweep_id: str, number: int) -> str:
     return ""
 
 
-def pages_router(store: Store, *, read_log: ReadLog = no_log) -> APIRouter:
+def no_checkpoints(sweep_id: str, number: int) -> list[CheckpointFile]:
+    """Say that no trial has checkpoints, where the pages are served without their folder."""
+    return []
+
+
+def pages_router(
+    store: Store,
+    *,
+    read_log: ReadLog = no_log,
+    list_checkpoints: ListCheckpoints = no_checkpoints,
+    submitting: Submitting | None = None,
+) -> APIRouter:
     """Build every page and plot over ``store``.
 
-    Pages only read: buttons post to the API under ``/api/v1`` of the same origin, and live pages
-    follow its event streams.
+    Pages read the store: buttons post to the API under ``/api/v1`` of the same origin, live pages
+    follow its event streams, and the form of a new sweep hands its spec to ``submitting``.
 
     Args:
         store: Where everything that is shown is read from.
         read_log: Gives the end of a trial's log by sweep id and trial number, "" for none.
+        list_checkpoints: Gives a trial's checkpoints by sweep id and trial number, newest first.
+        submitting: Checks and queues specs by the API's rules; None = pages without a form.
     """
 
     def provide(request: Request) -> None:
         request.state.store = store
         request.state.read_log = read_log
+        request.state.list_checkpoints = list_checkpoints
+        request.state.submitting = submitting
 
     router = APIRouter(dependencies=[Depends(provide)])
-    for part in (static_files, plot_pages, sweep_pages, match_pages, trial_pages):
+    for part in PARTS:
         router.include_router(part.router)
     return router

@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from dashboards.error_pages import PageRoute, error_page
 from dashboards.plot_answers import Form, plot_answer
+from dashboards.point_cache import all_points
 from dashboards.quantities import layer_order, quantity
 from dashboards.reading import StoreDep, is_log, is_maximized, objective_metric, space
 from dashboards.results import settings, trend
@@ -84,7 +85,7 @@ def sensitivity_plot(sweep_id: str, param: str, form: Form, store: Store = Store
     domain = space(sweep).get(param)
     if domain is None:
         return error_page(404, "Not found", f"This sweep does not vary {param[:80]!r}.")
-    points = store.all_points(sweep_id)
+    points = all_points(store, sweep)
     plot = sensitivity(
         param,
         objective_metric(sweep),

@@ -7,12 +7,14 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dashboards.differing import Differing, differing_fields
 from dashboards.formatting import config_value, number, plus_minus
+from dashboards.point_cache import kept
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of, settings_text, space
 from dashboards.sweep_plots import Setting, Trend
 from ndadam.statistics import t_quantile
-from sweeps.analysis import ArmResult, Comparison, Estimate, analysis
+from sweeps.analysis import MAX_COMPARED, ArmResult, Comparison, Estimate, analysis
 from sweeps.records import Point, Sweep
 from sweeps.sensitivity import SensitivityBin, sensitivity
 from sweeps.store import Store
@@ -62,7 +64,12 @@ def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
     """What ``part_results.html`` shows."""
     many = sum(sweep.trials.values()) > MOST_ARMS * (sweep.spec.get("replicates") or 1)
     optimizer = ["optimizer"] if "optimizer" in space(sweep) else []
-    found = analysis(store, sweep.id, optimizer if many else None)
+    found = kept(
+        store,
+        sweep,
+        "analysis",
+        lambda: analysis(store, sweep.id, optimizer if many else None),
+    )
     sign = -1 if found.direction == "maximize" else 1
     arms = [arm for arm in found.arms if arm.objective is not None]
     arms.sort(key=lambda arm: sign * arm.objective.mean if arm.objective else math.inf)
@@ -71,7 +78,21 @@ def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
         "shows_test_error": any(arm.test_error for arm in arms) and found.metric != "test_error",
         "comparisons": [_comparison_row(row) for row in found.comparisons],
         "notes": found.notes if arms else [],
+        "differing": kept(store, sweep, "differing", lambda: _differing(store, sweep, arms)),
     }
+
+
+def _differing(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> Differing | None:
+    """The resolved fields in which the compared points differ; None where there is one arm."""
+    if not 1 < len(arms) <= MAX_COMPARED:
+        return None
+    named = {_arm_name(arm.arm) or str(arm.point): arm.point for arm in arms}
+    configs = {}
+    for name, point in named.items():
+        trials = store.trials(sweep.id, point=point, limit=1).items
+        if trials:
+            configs[name] = trials[0].config
+    return differing_fields(configs)
 
 
 def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:

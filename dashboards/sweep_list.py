@@ -5,6 +5,7 @@ from typing import Any
 
 from dashboards.formatting import percent, plus_minus
 from dashboards.links import TableLinks, pager
+from dashboards.overview import cost_text
 from dashboards.quantities import quantity
 from dashboards.reading import Progress, objective_metric, progress, space
 from dashboards.results import half_width
@@ -51,6 +52,8 @@ class Best:
     text: str
     metric: str
     n: int
+    #: "selected" as the best of several by its own results, "confirmed" once fresh seeds agree.
+    standing: str
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class SweepRow:
     progress: Progress
     best: Best | None
     space: list[str]
+    cost: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class MatchRow:
 def sweep_list(store: Store, query: ListQuery) -> dict[str, Any]:
     """What the templates of the sweep list show."""
     values, found = _listing(store, "sweep", query, "/", "/parts/sweeps")
-    return {**values, "sweeps": [_sweep_row(sweep) for sweep in found]}
+    return {**values, "sweeps": [_sweep_row(store, sweep) for sweep in found]}
 
 
 def match_list(store: Store, query: ListQuery) -> dict[str, Any]:
@@ -105,20 +109,31 @@ def _listing(
         "states": list(SweepState),
         "sorts": SORTS,
         "filtered": query.is_filtered(),
+        "tags": sorted({tag for sweep in found.items for tag in sweep.tags}),
         "part_address": links.part_with(),
         "pager": pager(links, "", query.cursor, found.next, "50 a page"),
     }
     return values, found.items
 
 
-def _sweep_row(sweep: Sweep) -> SweepRow:
+def _sweep_row(store: Store, sweep: Sweep) -> SweepRow:
     best = None
     if sweep.best is not None:
         metric = objective_metric(sweep)
         half = half_width(sweep.best["sd"], sweep.best["n"])
         text = plus_minus(metric, sweep.best["mean"], half)
-        best = Best(text, quantity(metric).name, sweep.best["n"])
-    return SweepRow(sweep, progress(sweep), best, list(space(sweep)))
+        best = Best(text, quantity(metric).name, sweep.best["n"], _standing(store, sweep))
+    cost = cost_text(sweep) if sweep.trial_seconds else "–"
+    return SweepRow(sweep, progress(sweep), best, list(space(sweep)), cost)
+
+
+def _standing(store: Store, sweep: Sweep) -> str:
+    if sweep.spec.get("confirms"):
+        return "on fresh seeds"
+    if not sweep.state.is_finished():
+        return "selected"
+    done = any(one.state == SweepState.COMPLETE for one in store.confirmations(sweep.id))
+    return "confirmed" if done else "selected"
 
 
 def _match_row(sweep: Sweep) -> MatchRow:

@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from dashboards.error_pages import PageRoute
 from dashboards.overview import actions, mirror_problem, sweep_facts
 from dashboards.plot_pages import CURVE_POINTS, curve_metrics
+from dashboards.point_cache import all_points
 from dashboards.quantities import quantity
 from dashboards.reading import (
     StoreDep,
@@ -19,6 +20,7 @@ from dashboards.reading import (
     space,
 )
 from dashboards.results import result_values
+from dashboards.search_pages import contour_fields, first_pair, thinned
 from dashboards.sweep_list import ListQuery, sweep_list
 from dashboards.tables import TrialQuery, leaderboard, trial_table
 from dashboards.templating import page
@@ -74,9 +76,12 @@ def sweep_page(
         metrics=metrics,
         metric=metric or objective_metric(sweep),
         sensitivity_note=_sensitivity_note(sweep),
+        importance_note=_importance_note(sweep),
+        contour_choices=contour_fields(sweep),
+        contour_pair=first_pair(sweep, thinned(all_points(store, sweep))),
         space=space(sweep),
         spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
-        **overview_values(sweep, here),
+        **overview_values(store, sweep, here),
         **result_values(store, sweep),
         board=leaderboard(store, sweep, here, sort, cursor),
         trials=trial_table(store, sweep, here, query),
@@ -97,14 +102,21 @@ def _sensitivity_note(sweep: Sweep) -> str:
     return f"each mark is a point (mean ± sd over seeds); no trend is drawn because {why}"
 
 
-def overview_values(sweep: Sweep, here: str) -> dict[str, Any]:
+def _importance_note(sweep: Sweep) -> str:
+    if is_adaptive(sweep):
+        return "the search looked at results, so importance describes the points it tried"
+    return "importance leaves interactions out, so shares need not add up to 100 %"
+
+
+def overview_values(store: Store, sweep: Sweep, here: str) -> dict[str, Any]:
     """What ``part_overview.html`` shows."""
+    confirmations = store.confirmations(sweep.id) if sweep.state.is_finished() else []
     return {
         "sweep": sweep,
         "here": here,
         "objective": quantity(objective_metric(sweep)),
         "progress": progress(sweep),
-        "facts": sweep_facts(sweep),
+        "facts": sweep_facts(sweep, confirmations),
         "actions": actions(sweep),
         "mlflow": mlflow_experiment(sweep),
         "mirror_problem": mirror_problem(sweep),
@@ -115,7 +127,7 @@ def overview_values(sweep: Sweep, here: str) -> dict[str, Any]:
 def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """State, progress, best and buttons."""
     sweep = store.get_sweep(sweep_id)
-    return page("part_overview.html", **overview_values(sweep, f"/sweeps/{sweep.id}"))
+    return page("part_overview.html", **overview_values(store, sweep, f"/sweeps/{sweep.id}"))
 
 
 @router.get("/sweeps/{sweep_id}/parts/results")

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dashboards import formatting
 from dashboards.quantities import quantity
+from dashboards.spec_fields import control_id
 from dashboards.static_files import asset_url, plotly_map_style_ids
 
 #: SHA-256 of the empty text. plotly adds an empty ``<style>`` and fills it rule by rule.
@@ -54,12 +55,14 @@ def _environment() -> Environment:
         "moment": formatting.moment,
         "number": formatting.number,
         "percent": formatting.percent,
+        "short_moment": formatting.short_moment,
         "symbol": formatting.symbol,
         "upper_first": formatting.upper_first,
     }
     environment.globals |= {
         "asset": asset_url,
         "caption": formatting.caption,
+        "control_id": control_id,
         "plus_minus": formatting.plus_minus,
         "quantity": quantity,
         "quantity_value": formatting.quantity_value,

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from dashboards.error_pages import PageRoute
-from dashboards.formatting import config_value, duration, number, quantity_value
+from dashboards.formatting import caption, config_value, duration, number, quantity_value
 from dashboards.overview import Fact
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS
 from dashboards.quantities import quantity
@@ -34,6 +34,30 @@ ReadLogDep = Depends(_provided_log)
 
 
 @dataclass(frozen=True)
+class CheckpointFile:
+    """A file that a trial can go on from."""
+
+    name: str
+    #: Step that it was written at; None where its name does not say.
+    step: int | None
+    #: In bytes.
+    size: int
+    at: datetime
+
+
+#: (sweep id, trial number) -> the trial's checkpoints, newest first.
+ListCheckpoints = Callable[[str, int], list[CheckpointFile]]
+
+
+def _provided_checkpoints(request: Request) -> ListCheckpoints:
+    listing: ListCheckpoints = request.state.list_checkpoints
+    return listing
+
+
+CheckpointsDep = Depends(_provided_checkpoints)
+
+
+@dataclass(frozen=True)
 class AttemptRow:
     """One try at the trial, with what its provenance says about the machine."""
 
@@ -47,7 +71,11 @@ class AttemptRow:
 
 @router.get("/sweeps/{sweep_id}/trials/{number}")
 def trial_page(
-    sweep_id: str, number: int, store: Store = StoreDep, read_log: ReadLog = ReadLogDep
+    sweep_id: str,
+    number: int,
+    store: Store = StoreDep,
+    read_log: ReadLog = ReadLogDep,
+    list_checkpoints: ListCheckpoints = CheckpointsDep,
 ) -> HTMLResponse:
     """Config, provenance, curves, attempts and log of one trial."""
     sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
@@ -67,13 +95,14 @@ def trial_page(
             if names.intersection(members)
         ],
         layer_plots=[
-            (stem, quantity(stem).name)
+            (stem, caption(stem))
             for stem in LAYER_QUANTITIES
             if any(name.startswith(f"{stem}/") for name in recorded)
         ],
         attempts=[_attempt_row(sweep, attempt) for attempt in trial.attempts],
         provenance=_provenance(trial),
         log=read_log(sweep.id, trial.number),
+        checkpoints=list_checkpoints(sweep.id, trial.number),
         **_overview(sweep, trial),
     )
 
@@ -108,8 +137,18 @@ def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
         Fact(quantity(metric).name.capitalize(), quantity_value(metric, trial.objective)),
         Fact("Step", f"{number(trial.step)}{of}", progress),
         Fact("Seed", str(trial.seed), f"point {trial.point}"),
+        _resources_fact(sweep, trial),
         Fact("Took" if trial.state.is_finished() else "Running for", duration(took)),
     )
+
+
+def _resources_fact(sweep: Sweep, trial: Trial) -> Fact:
+    """What the trial occupies, and how fast it went on it."""
+    resources = sweep.spec.get("resources") or {}
+    gpus, cpus = resources.get("gpus") or 0, resources.get("cpus") or 1
+    value = f"{config_value(gpus)} GPU" if gpus else f"{config_value(cpus)} CPU"
+    speed = trial.metrics.get("images_per_second")
+    return Fact("Resources", value, f"{number(speed, 3)} images/s" if speed else "")
 
 
 def _sampled(trial: Trial) -> Markup:

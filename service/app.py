@@ -7,9 +7,11 @@ from fastapi.security import HTTPBearer
 
 from dashboards.pages import pages_router
 from service.auth import Guard
+from service.checkpoint_files import trial_checkpoints
 from service.errors import add_error_handlers
 from service.log_tail import trial_log
 from service.monitoring import API, RequestCounts, Totals
+from service.page_submission import PageSubmission
 from service.routes.contract import ROUTERS
 from service.routes.docs import router as docs_router
 from service.routes.health import router as health_router
@@ -39,7 +41,12 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     documented = [Depends(HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set."))]
     for router in ROUTERS:
         app.include_router(router, prefix=API, dependencies=documented)
-    pages = pages_router(store, read_log=partial(trial_log, settings.home))
+    pages = pages_router(
+        store,
+        read_log=partial(trial_log, settings.home),
+        list_checkpoints=partial(trial_checkpoints, settings.home),
+        submitting=PageSubmission(store, settings),
+    )
     for router in (health_router, login_router, docs_router, pages):
         app.include_router(router)
     return app

@@ -25,6 +25,8 @@ function inPageColours(layout) {
     hoverlabel: { bgcolor: c.paper, bordercolor: c.line, font: { color: c.ink } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: c.soft, activecolor: c.ink, orientation: "h" },
   };
+  // Labels on a plot stay readable where lines pass under them.
+  if (layout.annotations) themed.annotations = layout.annotations.map((label) => ({ bgcolor: c.paper, ...label }));
   for (const key of Object.keys(layout).filter((k) => /^[xy]axis/.test(k))) {
     themed[key] = { ...axis, ...layout[key] };
   }
@@ -177,15 +179,34 @@ function notice(text) {
   notice.timer = setTimeout(() => (box.hidden = true), 8000);
 }
 
+// What an action's form asks for, as the API reads it; null for a plain button.
+function asked(form) {
+  const fields = [...form.elements].filter((field) => field.name);
+  const value = (field) => {
+    if (field.type === "number") return Number(field.value);
+    const words = field.value.split(",").map((word) => word.trim());
+    return "words" in field.dataset ? words.filter((word) => word) : field.value;
+  };
+  return fields.length ? Object.fromEntries(fields.map((field) => [field.name, value(field)])) : null;
+}
+
 async function act(form, event) {
   event.preventDefault();
   if (form.dataset.confirm && !confirm(form.dataset.confirm)) return;
   const button = form.querySelector("button");
   button.disabled = true;
   try {
-    const response = await fetch(form.action, { method: "POST" });
+    const body = asked(form);
+    const response = await fetch(form.action, {
+      method: form.dataset.method || "POST",
+      ...(body && { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
+    });
     if (response.ok) {
       notice(form.dataset.done);
+      form.closest("details")?.removeAttribute("open");
+      // A sweep that was made by the action is where to go on.
+      const made = response.status === 201 && response.headers.get("Location");
+      if (made) location.assign(made.replace("/api/v1", ""));
       refreshParts();
     } else {
       const body = await response.json().catch(() => ({}));

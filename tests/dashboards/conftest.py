@@ -11,6 +11,7 @@ from service.app import create_app
 from service.settings import Settings
 from sweeps.store import Store
 from tests.dashboards import seeding
+from worker.digits import prepare_digits
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,29 @@ def open_store(home: Path) -> Store:
     return store
 
 
+def settings_of(home: Path) -> Settings:
+    """Settings of a service over ``home``, with the data sets that were prepared in it, if any."""
+    data = home / "data"
+    return Settings(home=home, data=data if data.is_dir() else None)
+
+
 def client_of(store: Store, home: Path) -> TestClient:
     """A client of the whole application, as on this machine without a token."""
-    return TestClient(create_app(store, Settings(home=home)), base_url="http://127.0.0.1:8000")
+    return TestClient(create_app(store, settings_of(home)), base_url="http://127.0.0.1:8000")
 
 
 @pytest.fixture(scope="session")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seeded]:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one prepared data set, which homes link to."""
+    folder = tmp_path_factory.mktemp("data")
+    prepare_digits(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Iterator[Seeded]:
     home = tmp_path_factory.mktemp("dashboards")
+    (home / "data").symlink_to(digits)
     store = open_store(home)
     with seeding.stopped_clock(1600) as clock:
         sweep = seeding.finished_sweep(store, "digits-optimizers", clock)
@@ -57,8 +73,9 @@ def client(seeded: Seeded) -> TestClient:
 
 
 @pytest.fixture
-def empty_store(tmp_path: Path) -> Iterator[Store]:
+def empty_store(tmp_path: Path, digits: Path) -> Iterator[Store]:
     store = open_store(tmp_path / "home")
+    (tmp_path / "home" / "data").symlink_to(digits)
     yield store
     store.close()
 

@@ -13,8 +13,8 @@ import uvicorn
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from service.app import create_app
-from service.settings import Settings
 from sweeps.store import Store
+from tests.dashboards.conftest import settings_of
 
 #: Nothing of Chromium's own may go out while a page is watched for requests.
 _QUIET = (
@@ -31,7 +31,7 @@ _QUIET = (
 def served(store: Store, home: Path) -> Iterator[str]:
     """Serve the application over ``store`` from a thread; yield its address."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = create_app(store, Settings(home=home))
+    app = create_app(store, settings_of(home))
     # Event streams stay open for as long as a page does, so the end is not waited for.
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)

@@ -25,7 +25,9 @@ class TestLists:
         assert rows[2][1] == "complete all done"
         assert rows[2][2] == "30 / 30"
         assert rows[2][3].startswith(f"{100 * best['mean']:.2f} ±")
-        assert rows[2][3].endswith("selected")
+        assert "% selected validation error, n = 3" in rows[2][3].replace(
+            "\N{NARROW NO-BREAK SPACE}", " "
+        )
         assert rows[0][3] == "–"
 
     @pytest.mark.parametrize(
@@ -232,7 +234,9 @@ class TestTrialPage:
             "metric-train_loss",
             "metric-logit_rms",
             "metric-images_per_second",
-            "layers",
+            "layers-effective_lr",
+            "layers-angular_update",
+            "layers-weight_norm",
         ]
 
     def test_the_log_s_end_is_shown(self, client: TestClient, seeded: Seeded) -> None:

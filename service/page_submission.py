@@ -1,0 +1,78 @@
+"""Specs that come from a page's form, held to the same rules as those of the API."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboards.submitting import Checked, Estimate, Refused
+from service.documents import RefusedDocument, check_plain
+from service.errors import ApiError
+from service.forecast import describe_sweep
+from service.settings import Settings
+from service.submission import queue, refuse_what_cannot_run
+from sweeps.explain import FieldReason, explain
+from sweeps.match_spec import MatchSpec
+from sweeps.records import Kind
+from sweeps.spec import SweepSpec
+from sweeps.store import Store
+from worker.datasets import list_datasets
+
+
+class PageSubmission:
+    """Checks and queues what pages hand in."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def datasets(self) -> list[str]:
+        """Names of the data sets that are prepared on this machine."""
+        return [info.name for info in list_datasets(self._settings.data_home())]
+
+    def check(self, spec: Mapping[str, Any]) -> Checked:
+        """Say what a sweep's spec would do, or which fields are refused. Creates nothing."""
+        try:
+            parsed = _parsed("sweep", spec)
+            assert isinstance(parsed, SweepSpec)
+            refuse_what_cannot_run(parsed, self._store, self._settings)
+        except Refused as refused:
+            return Checked(refused.reasons, None)
+        except ApiError as error:
+            return Checked(_reasons(error), None)
+        found = describe_sweep(parsed, self._store, self._settings)
+        estimate = Estimate(
+            trials=found.trials,
+            points=found.points,
+            replicates=found.replicates,
+            steps=found.steps,
+            gpu_hours=found.gpu_hours,
+            detectable_difference=found.detectable_difference,
+            notes=tuple(found.notes),
+        )
+        return Checked((), estimate)
+
+    def create(self, kind: str, spec: Mapping[str, Any], key: str) -> str:
+        """Queue a sweep or a match; return its id. Raises Refused."""
+        which: Kind = "match" if kind == "match" else "sweep"
+        parsed = _parsed(which, spec)
+        try:
+            return queue(which, parsed, key, self._store, self._settings).id
+        except ApiError as error:
+            raise Refused(_reasons(error)) from error
+
+
+def _parsed(kind: Kind, spec: Mapping[str, Any]) -> SweepSpec | MatchSpec:
+    try:
+        check_plain(dict(spec))
+        model: type[SweepSpec] | type[MatchSpec] = MatchSpec if kind == "match" else SweepSpec
+        return model.model_validate(dict(spec))
+    except RefusedDocument as error:
+        raise Refused((FieldReason(path="", reason=str(error)),)) from error
+    except ValidationError as error:
+        raise Refused(tuple(explain(error))) from error
+
+
+def _reasons(error: ApiError) -> tuple[FieldReason, ...]:
+    fields = tuple(FieldReason(path=f.path, reason=f.reason) for f in error.body.fields)
+    return fields or (FieldReason(path="", reason=str(error)),)

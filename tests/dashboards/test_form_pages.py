@@ -1,0 +1,206 @@
+"""The form of a new sweep, over HTTP as a browser without script uses it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from dashboards.pages import pages_router
+from sweeps.store import Store
+from tests.dashboards import seeding
+from tests.dashboards.conftest import Seeded, client_of
+from tests.dashboards.page_reading import open_page
+
+VALID = {
+    "name": "by-hand",
+    "base.dataset": "digits",
+    "base.depth": "10",
+    "base.widen_factor": "1",
+    "base.batch_size": "64",
+    "base.epochs": "1",
+    "sampler": "random",
+    "num_points": "4",
+    "replicates": "3",
+    "space.0.field": "alpha_v",
+    "space.0.kind": "float",
+    "space.0.low": "0.01",
+    "space.0.high": "0.2",
+    "space.0.log": "on",
+    "rest": "base:\n  flip: false\n  crop_pad: 1\n",
+    "key": "one",
+}
+
+
+def value_of(html: str, control: str) -> str:
+    found = re.search(rf'id="field-{control}"[^>]*value="([^"]*)"', html)
+    assert found is not None, control
+    return found[1]
+
+
+def reason_at(html: str, control: str) -> str:
+    found = re.search(rf'id="why-field-{control}"[^>]*>([^<]*)<', html)
+    assert found is not None, control
+    return found[1]
+
+
+@pytest.fixture
+def form_client(empty_store: Store, tmp_path: Path) -> TestClient:
+    client = client_of(empty_store, tmp_path / "home")
+    client.follow_redirects = False
+    return client
+
+
+def test_a_preset_fills_the_form_and_is_estimated_at_once(client: TestClient) -> None:
+    html = client.get("/sweeps/new?preset=quickstart").text
+
+    assert value_of(html, "name") == "quickstart"
+    assert value_of(html, "space-1-low") == "0.001"
+    assert "Ready to submit" in html
+    assert "12 points × 3 seeds" in html
+
+
+def test_a_sweep_is_cloned_with_its_settings(client: TestClient, seeded: Seeded) -> None:
+    html = client.get(f"/sweeps/new?source={seeded.sweep}").text
+
+    assert value_of(html, "name") == "digits-optimizers"
+    assert value_of(html, "replicates") == "3"
+    assert "Filled from sweep digits-optimizers" in html
+
+
+def test_a_match_fills_the_form_around_its_rate(client: TestClient, seeded: Seeded) -> None:
+    html = client.get(f"/sweeps/new?source={seeded.match}").text
+
+    low, high = (float(value_of(html, f"space-0-{end}")) for end in ("low", "high"))
+    assert low == pytest.approx(0.04975 / 2, rel=1e-2)
+    assert high == pytest.approx(0.04975 * 2, rel=1e-2)
+    assert "Ready to submit" in html
+
+
+def test_an_unknown_preset_and_source_are_not_found(client: TestClient) -> None:
+    for query in ("preset=nothing", "source=000000000000"):
+        open_page(client, f"/sweeps/new?{query}", status=404)
+
+
+def test_checking_says_each_rule_at_its_field_and_creates_nothing(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    wrong = {**VALID, "replicates": "0", "space.0.low": "0.5", "base.depth": "11"}
+
+    html = form_client.post("/sweeps/validate", data=wrong).text
+
+    assert "greater than or equal to 1, got 0" in reason_at(html, "replicates")
+    assert "6n + 4" in reason_at(html, "base-depth")
+    assert reason_at(html, "name") == ""
+    assert empty_store.list_sweeps().items == []
+
+
+def test_a_range_the_wrong_way_round_is_refused_at_its_row(form_client: TestClient) -> None:
+    html = form_client.post("/sweeps/validate", data={**VALID, "space.0.low": "0.5"}).text
+
+    assert "low must be below high" in reason_at(html, "space-0-low") + reason_at(
+        html, "space-0-field"
+    )
+
+
+def test_checking_tells_trials_steps_and_difference(form_client: TestClient) -> None:
+    html = form_client.post("/sweeps/validate", data=VALID).text
+
+    assert "4 points × 3 seeds" in html
+    assert "0.37 points" in html
+    assert "Estimated GPU time" in html
+
+
+def test_submitting_queues_one_sweep_however_often_it_is_sent(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    answers = [
+        form_client.post("/sweeps/new", data={**VALID, "action": "create"}) for _ in range(2)
+    ]
+
+    [sweep] = empty_store.list_sweeps().items
+    assert {a.headers["location"] for a in answers} == {f"/sweeps/{sweep.id}"}
+    assert sweep.spec["base"]["crop_pad"] == 1
+    assert sweep.spec["space"]["alpha_v"]["high"] == 0.2
+
+
+def test_an_edited_form_makes_another_sweep(form_client: TestClient, empty_store: Store) -> None:
+    for name in ("first", "second"):
+        form_client.post("/sweeps/new", data={**VALID, "name": name, "action": "create"})
+
+    assert {sweep.name for sweep in empty_store.list_sweeps().items} == {"first", "second"}
+
+
+def test_a_refused_submission_keeps_what_was_typed(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    answer = form_client.post("/sweeps/new", data={**VALID, "num_points": "x", "action": "create"})
+
+    assert answer.status_code == 422
+    assert value_of(answer.text, "num-points") == "x"
+    assert reason_at(answer.text, "num-points") != ""
+    assert empty_store.list_sweeps().items == []
+
+
+def test_fields_are_added_and_removed_without_script(form_client: TestClient) -> None:
+    more = form_client.post("/sweeps/new", data={**VALID, "action": "add"}).text
+    assert 'aria-label="Remove alpha_s"' in more
+
+    less = form_client.post("/sweeps/new", data={**VALID, "action": "remove-0"}).text
+    assert 'aria-label="Remove' not in less
+
+
+def test_yaml_moves_into_the_controls_and_bad_yaml_stays(form_client: TestClient) -> None:
+    moved = form_client.post("/sweeps/new", data={**VALID, "rest": "replicates: 7"}).text
+    assert value_of(moved, "replicates") == "7"
+
+    kept = form_client.post("/sweeps/new", data={**VALID, "rest": "replicates: [7"}).text
+    assert value_of(kept, "replicates") == "3"
+    assert "cannot be read" in reason_at(kept, "rest")
+
+
+def test_a_form_that_is_too_long_is_refused(form_client: TestClient, empty_store: Store) -> None:
+    long = {**VALID, "rest": "a: " + "x" * 1_100_000, "action": "create"}
+
+    form_client.post("/sweeps/new", data=long)
+
+    assert empty_store.list_sweeps().items == []
+
+
+def test_a_preset_is_queued_by_one_button(form_client: TestClient, empty_store: Store) -> None:
+    answer = form_client.post("/presets/quickstart/submit")
+
+    [sweep] = empty_store.list_sweeps().items
+    assert answer.headers["location"] == f"/sweeps/{sweep.id}"
+
+
+def test_a_preset_that_cannot_run_here_says_why(form_client: TestClient) -> None:
+    answer = form_client.post("/presets/paper-table1-cifar10/submit")
+
+    assert answer.status_code == 422
+    assert "not prepared" in answer.text
+
+
+def test_another_site_may_not_submit(form_client: TestClient, empty_store: Store) -> None:
+    answer = form_client.post(
+        "/sweeps/new", data={**VALID, "action": "create"}, headers={"Origin": "http://elsewhere"}
+    )
+
+    assert answer.status_code == 403
+    assert empty_store.list_sweeps().items == []
+
+
+def test_pages_without_a_service_have_no_form(empty_store: Store) -> None:
+    from fastapi import FastAPI
+
+    app = FastAPI()
+    app.include_router(pages_router(empty_store))
+    open_page(TestClient(app), "/sweeps/new", status=404)
+
+
+def test_what_cloning_shows_is_what_was_run(form_client: TestClient, empty_store: Store) -> None:
+    sweep_id = seeding.create(empty_store, "origin")
+
+    html = form_client.get(f"/sweeps/new?source={sweep_id}").text
+
+    assert value_of(html, "space-1-when") == "optimizer: [ndadam]"

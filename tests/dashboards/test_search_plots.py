@@ -1,0 +1,189 @@
+"""Plots of a whole search, by their data: what is drawn is what was measured."""
+
+import math
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dashboards.contour_plot import CELLS, contour_plot, surface
+from dashboards.importance_plot import importance_plot
+from dashboards.parallel_plot import MAX_LINES, UNUSED, parallel_plot
+from dashboards.scales import scale_of
+from dashboards.timeline_plot import MOST_LANES, lanes_of, timeline_plot
+from sweeps.records import Point, TrialState
+from sweeps.store_timeline import Span
+from sweeps.variance_share import VarianceShare
+
+SPACE = {
+    "optimizer": {"kind": "choice", "values": ["sgd", "ndadam"]},
+    "alpha_v": {"kind": "float", "low": 0.01, "high": 1.0, "log": True},
+    "gamma_c": {"kind": "choice", "values": [None, 1.0, 2.5]},
+}
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def point(number: int, mean: float | None, **params: object) -> Point:
+    state = TrialState.DIVERGED if mean is None else TrialState.COMPLETE
+    return Point("a", number, params, mean, 0.001, 3, state)
+
+
+def span(trial: int, start: float, end: float | None, pid: int = 1, host: str = "a") -> Span:
+    finished = None if end is None else START + timedelta(minutes=end)
+    state = TrialState.RUNNING if end is None else TrialState.COMPLETE
+    begun = START + timedelta(minutes=start)
+    return Span(trial, 1, state, begun, finished, host, str(pid), "H100")
+
+
+class TestScales:
+    def test_a_log_scale_puts_the_geometric_mean_in_the_middle(self) -> None:
+        scale = scale_of("alpha_v", [0.01, 1.0], log=True)
+
+        assert scale.place(0.1) == pytest.approx(0.5)
+        assert scale.value(0.5) == pytest.approx(0.1)
+
+    def test_words_have_places_of_their_own_unset_first(self) -> None:
+        scale = scale_of("gamma_c", [2.5, None, 1.0], log=True)
+
+        assert [scale.place(value) for value in (None, 1.0, 2.5)] == [1 / 6, 0.5, 5 / 6]
+        assert scale.place(3.0) is None
+
+    def test_a_single_value_lies_in_the_middle(self) -> None:
+        assert scale_of("depth", [10, 10], log=False).place(10) == 0.5
+
+
+class TestParallel:
+    points = (
+        point(0, 0.02, optimizer="ndadam", alpha_v=0.1, gamma_c=None),
+        point(1, 0.01, optimizer="sgd", gamma_c=2.5),
+        point(2, None, optimizer="sgd", gamma_c=1.0),
+    )
+
+    def test_each_line_passes_every_axis_and_ends_at_the_objective(self) -> None:
+        plot = parallel_plot(self.points, SPACE, "validation_error", maximize=False)
+
+        best = next(t for t in plot.figure["data"] if t["name"] == "best tenth")
+        assert best["x"] == [0, 1, 2, 3, None]
+        assert best["y"][-2:] == [0.0, None]
+        assert plot.figure["layout"]["xaxis"]["ticktext"][-1] == "validation error (%)"
+
+    def test_a_field_that_is_not_used_is_passed_below_its_axis(self) -> None:
+        plot = parallel_plot(self.points, SPACE, "validation_error", maximize=False)
+
+        best = next(t for t in plot.figure["data"] if t["name"] == "best tenth")
+        assert best["y"][1] == UNUSED
+        assert "not used" in best["text"][1]
+
+    def test_the_table_ranks_and_leaves_out_what_has_no_mean(self) -> None:
+        rows = parallel_plot(self.points, SPACE, "validation_error", maximize=False).rows
+
+        assert [(row[0], row[1]) for row in rows] == [(1, 1), (0, 2)]
+
+    def test_maximising_turns_the_ranks(self) -> None:
+        rows = parallel_plot(self.points, SPACE, "validation_error", maximize=True).rows
+
+        assert [row[0] for row in rows] == [0, 1]
+
+    def test_of_many_points_the_best_are_all_drawn(self) -> None:
+        many = [point(n, n / 1e5, alpha_v=0.01 + n / 1e5) for n in range(10_000)]
+
+        rows = parallel_plot(many, SPACE, "validation_error", maximize=False).rows
+
+        assert len(rows) <= MAX_LINES
+        assert [row[0] for row in rows[:100]] == list(range(100))
+
+    def test_without_results_there_is_nothing_to_draw(self) -> None:
+        assert parallel_plot([], SPACE, "validation_error", maximize=False).rows == []
+
+
+class TestContour:
+    def test_the_surface_finds_a_bowl_s_bottom_where_it_is(self) -> None:
+        rng = random.Random(1)
+        points = []
+        for number in range(800):
+            x, y = 10 ** rng.uniform(-2, 0), rng.uniform(0, 1)
+            mean = 0.01 + 0.02 * (math.log10(x) + 1) ** 2 + 0.05 * (y - 0.25) ** 2
+            points.append(point(number, mean, alpha_v=x, momentum=y))
+        sides = (
+            scale_of("alpha_v", [p.params["alpha_v"] for p in points], log=True),
+            scale_of("momentum", [p.params["momentum"] for p in points], log=False),
+        )
+
+        found = surface(points, sides, [p.mean or 0.0 for p in points])
+
+        lowest = min(
+            (z, row, column)
+            for row, line in enumerate(found.z)
+            for column, z in enumerate(line)
+            if z is not None
+        )
+        assert found.x[lowest[2]] == pytest.approx(0.1, rel=0.35)
+        assert found.y[lowest[1]] == pytest.approx(0.25, abs=0.1)
+
+    def test_a_constant_stays_constant(self) -> None:
+        points = [
+            point(n, 0.02, alpha_v=0.01 * (n + 1), alpha_s=0.1 * (n % 7 + 1)) for n in range(50)
+        ]
+
+        plot = contour_plot(points, "alpha_v", "alpha_s", "validation_error", log=(True, True))
+
+        z = [value for row in plot.figure["data"][0]["z"] for value in row if value is not None]
+        assert len(plot.figure["data"][0]["z"]) == CELLS
+        assert z == pytest.approx([2.0] * len(z))
+
+    def test_nothing_is_drawn_far_from_every_point(self) -> None:
+        near = [point(n, 0.02, alpha_v=0.01 * (1 + n / 500), alpha_s=0.01) for n in range(400)]
+        far = point(400, 0.02, alpha_v=1.0, alpha_s=1.0)
+
+        plot = contour_plot(
+            [*near, far], "alpha_v", "alpha_s", "validation_error", log=(True, True)
+        )
+
+        z = plot.figure["data"][0]["z"]
+        assert z[0][0] is not None
+        assert z[CELLS // 2][CELLS // 2] is None
+
+    def test_points_without_both_fields_or_a_mean_are_left_out(self) -> None:
+        points = [
+            point(0, 0.02, alpha_v=0.1, alpha_s=0.1),
+            point(1, 0.02, alpha_v=0.1),
+            point(2, None, alpha_v=0.1, alpha_s=0.1),
+            point(3, 0.02, alpha_v=None, alpha_s=0.1),
+        ]
+
+        plot = contour_plot(points, "alpha_v", "alpha_s", "validation_error", log=(True, True))
+
+        assert [row[0] for row in plot.rows] == [0]
+        assert plot.figure["layout"]["xaxis"]["type"] == "log"
+
+
+class TestImportance:
+    def test_the_most_important_is_on_top_with_its_interval(self) -> None:
+        rows = [VarianceShare("alpha_v", 0.6, 0.5, 0.7, 40), VarianceShare("lr", 0.1, 0, 0.3, 20)]
+
+        plot = importance_plot(rows, "validation_error")
+
+        [bars] = plot.figure["data"]
+        assert bars["x"] == [10.0, 60.0]
+        assert bars["error_x"]["array"] == pytest.approx([20.0, 10.0])
+        assert bars["error_x"]["arrayminus"] == pytest.approx([10.0, 10.0])
+        assert plot.rows[0] == ("alpha_v", 0.6, 0.5, 0.7, 40)
+
+
+class TestTimeline:
+    def test_a_lane_for_each_process_and_a_bar_for_each_attempt(self) -> None:
+        spans = [span(0, 0, 2, pid=7), span(1, 1, 4, pid=8), span(2, 2, None, pid=7)]
+
+        plot = timeline_plot(spans, START + timedelta(minutes=5))
+
+        done = next(t for t in plot.figure["data"] if t["name"] == "complete")
+        running = next(t for t in plot.figure["data"] if t["name"] == "running")
+        assert (done["y"], done["base"], done["x"]) == (["a · 7", "a · 8"], [0.0, 1.0], [2.0, 3.0])
+        assert (running["y"], running["base"], running["x"]) == (["a · 7"], [2.0], [3.0])
+
+    def test_many_short_lived_processes_are_packed_into_slots(self) -> None:
+        spans = [span(n, n // 2, n // 2 + 1, pid=n) for n in range(2 * MOST_LANES)]
+
+        lanes = lanes_of(spans, START)
+
+        assert set(lanes) == {"a · slot 1", "a · slot 2"}

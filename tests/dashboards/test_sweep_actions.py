@@ -1,0 +1,133 @@
+"""Which buttons a sweep's page offers, what they send, and what it says of best and cost."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from dashboards.overview import actions, cost_text
+from dashboards.point_cache import Kept
+from service.checkpoint_files import trial_checkpoints
+from sweeps.records import Sweep, SweepState, TrialState
+from sweeps.store import Store
+from tests.dashboards import seeding
+from tests.dashboards.conftest import Seeded
+from tests.dashboards.page_reading import open_page
+
+
+@pytest.fixture
+def complete(seeded: Seeded) -> Sweep:
+    return seeded.store.get_sweep(seeded.sweep)
+
+
+def verbs(sweep: Sweep) -> list[str]:
+    return [action.verb for action in actions(sweep)]
+
+
+def test_a_complete_sweep_can_be_extended_and_confirmed(complete: Sweep) -> None:
+    assert verbs(complete) == ["extend", "confirm"]
+
+
+def test_failed_trials_can_be_retried(complete: Sweep) -> None:
+    failed = replace(complete, trials={**complete.trials, TrialState.FAILED: 2})
+
+    assert verbs(failed) == ["retry", "extend", "confirm"]
+    assert actions(failed)[0].label == "Retry 2 failed trials"
+
+
+def test_a_running_sweep_is_not_confirmed_and_a_cancelled_one_not_extended(complete: Sweep) -> None:
+    assert verbs(replace(complete, state=SweepState.RUNNING)) == ["pause", "cancel", "extend"]
+    assert verbs(replace(complete, state=SweepState.PAUSED)) == ["resume", "cancel", "extend"]
+    assert verbs(replace(complete, state=SweepState.CANCELLED)) == ["confirm"]
+
+
+def test_a_match_only_stops_and_goes_on(seeded: Seeded) -> None:
+    match = seeded.store.get_sweep(seeded.match)
+
+    assert verbs(match) == []
+    assert verbs(replace(match, state=SweepState.RUNNING)) == ["pause", "cancel"]
+
+
+def test_an_extension_begins_above_what_there_is(complete: Sweep) -> None:
+    [extend] = [action for action in actions(complete) if action.verb == "extend"]
+
+    assert [(n.name, n.value, n.least) for n in extend.numbers] == [
+        ("num_points", 20, 10),
+        ("replicates", 3, 3),
+    ]
+
+
+def test_cost_counts_what_a_trial_occupies(complete: Sweep) -> None:
+    half = replace(complete, spec={"resources": {"gpus": 0.5}}, trial_seconds=7200.0)
+    two = replace(complete, spec={"resources": {"cpus": 2}}, trial_seconds=60.0)
+
+    assert cost_text(half) == "1 h GPU"
+    assert cost_text(two) == "2 min CPU"
+
+
+def test_best_is_selected_until_fresh_seeds_have_confirmed_it(
+    empty_store: Store, empty_client: TestClient
+) -> None:
+    with seeding.stopped_clock(1000) as clock:
+        sweep = seeding.finished_sweep(empty_store, "search", clock)
+    assert "confirmed" not in open_page(empty_client, "/").tables["Sweeps"][1][3]
+
+    answer = empty_client.post(f"/api/v1/sweeps/{sweep}/confirm", json={"replicates": 3})
+    assert answer.status_code == 201, answer.text
+    claim = seeding.claim(empty_store)
+    confirming = empty_store.get_sweep(claim.sweep_id)
+    with seeding.stopped_clock(500) as clock:
+        for number, params in enumerate(confirming.spec["initial_points"]):
+            for trial in empty_store.add_trials(claim, seeding.new_trials(number, params)):
+                seeding.train(empty_store, claim, trial.number, params, trial.seed, clock)
+        empty_store.release(claim, SweepState.COMPLETE, "all done")
+
+    rows = {row[0].split()[0]: row for row in open_page(empty_client, "/").tables["Sweeps"][1:]}
+    assert "confirmed" in rows["search"][3]
+    html = empty_client.get(f"/sweeps/{sweep}").text
+    assert "on fresh seeds" in html
+    assert f'href="/sweeps/{confirming.id}"' in html
+    back = empty_client.get(f"/sweeps/{confirming.id}").text
+    assert f'href="/sweeps/{sweep}"' in back
+
+
+def test_checkpoints_are_listed_newest_first(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints" / "abc" / "3"
+    folder.mkdir(parents=True)
+    for step in (100, 200):
+        (folder / f"step-{step:010d}.ckpt").write_bytes(b"x" * step)
+    (folder / ".checkpoint-half").write_bytes(b"")
+
+    found = trial_checkpoints(tmp_path, "abc", 3)
+
+    assert [(file.step, file.size) for file in found] == [(200, 200), (100, 100)]
+    assert trial_checkpoints(tmp_path, "abc", 4) == []
+
+
+class TestKept:
+    def test_a_value_is_computed_once_per_key(self) -> None:
+        calls: list[int] = []
+        kept = Kept()
+
+        values = [kept.get(("a", 1), lambda: calls.append(1) or len(calls)) for _ in range(3)]
+
+        assert values == [1, 1, 1]
+
+    def test_what_was_not_asked_for_longest_goes_first(self) -> None:
+        kept = Kept(most=2)
+        for key in ("a", "b", "a", "c"):
+            kept.get((key,), lambda key=key: key)
+        calls: list[str] = []
+
+        kept.get(("a",), lambda: calls.append("a"))
+        kept.get(("b",), lambda: calls.append("b"))
+
+        assert calls == ["b"]
+
+    def test_a_failure_is_not_kept(self) -> None:
+        kept = Kept()
+        with pytest.raises(ZeroDivisionError):
+            kept.get(("a",), lambda: 1 / 0)
+
+        assert kept.get(("a",), lambda: 2) == 2
