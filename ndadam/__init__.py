@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
     from ndadam.effective_lr import EffectiveLR
+    from ndadam.logit_magnitude import LogitMagnitude, logit_rms
     from ndadam.ndadam import NDAdam
     from ndadam.param_groups import describe_groups, param_groups
     from ndadam.probe import ProbeResult, probe
@@ -36,6 +37,7 @@ _FILE_OF = {
     "EffectiveLR": "effective_lr",
     "Gain": "dynamics",
     "LayerDynamics": "dynamics",
+    "LogitMagnitude": "logit_magnitude",
     "NDAdam": "ndadam",
     "NDAdamReference": "reference",
     "ProbeResult": "probe",
@@ -46,6 +48,7 @@ _FILE_OF = {
     "describe_groups": "param_groups",
     "fold_batch_norm": "scaled",
     "logit_penalty": "softmax",
+    "logit_rms": "logit_magnitude",
     "param_groups": "param_groups",
     "probe": "probe",
     "softmax_gradient": "softmax",
@@ -62,6 +65,7 @@ __all__ = [
     "EffectiveLR",
     "Gain",
     "LayerDynamics",
+    "LogitMagnitude",
     "NDAdam",
     "NDAdamReference",
     "ProbeResult",
@@ -72,6 +76,7 @@ __all__ = [
     "describe_groups",
     "fold_batch_norm",
     "logit_penalty",
+    "logit_rms",
     "param_groups",
     "probe",
     "softmax_gradient",
