@@ -39,6 +39,13 @@ def choose_device(config: TrainConfig) -> torch.device:
     return device
 
 
+def card_bytes(device: torch.device) -> int | None:
+    """Memory of a card; None for a CPU, whose memory is not planned."""
+    if device.type != "cuda":
+        return None
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
     """bf16 arithmetic with fp32 weights where the config asks for it."""
     if config.precision == "bf16":

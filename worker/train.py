@@ -8,9 +8,10 @@ from time import monotonic, perf_counter
 from worker import checkpoint
 from worker.config import TrainConfig
 from worker.datasets import dataset_info, default_home
-from worker.device import choose_device
+from worker.device import card_bytes, choose_device
 from worker.length import check_fits
 from worker.measurement import Measurement, Report
+from worker.memory_plan import check_memory
 from worker.run_state import Run, Stopped
 from worker.turns import STEPS_PER_TURN, Turn, isolated
 
@@ -86,7 +87,10 @@ def train_in_turns(
     config = config.resolved()
     home = Path(data_home) if data_home is not None else default_home()
     device = choose_device(config)
-    check_fits(config, dataset_info(config.dataset, home))
+    info = dataset_info(config.dataset, home)
+    check_fits(config, info)
+    if (card := card_bytes(device)) is not None:
+        check_memory(config, info, card, measured=measurement is not None)
     folder = Path(checkpoint_dir) if checkpoint_dir is not None else None
     never = stop or (lambda: False)
 

@@ -1,27 +1,28 @@
 """Lets Ray Tune run ``train``. The only file of the worker that imports ray.
 
 Ray runs a Tune function in a thread of an actor and, with ``reuse_actors``, one after another in
-the same process: the data set stays loaded, and whatever a trial changed must be put back.
+the same process: the data set stays loaded, and whatever a trial changed must be put back. A trial
+that shares its card with others is trained by the host of that card; the actor only passes on what
+it hears (``worker.device_host``).
 """
 
 import logging
 import math
 import os
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from ray import tune
+from ray import get_runtime_context, tune
 from ray.tune import get_context
 
-from worker.config import TrainConfig
-from worker.measurement import Measurement, Report
-from worker.report_journal import ReportJournal
-from worker.stop_file import StopFile
-from worker.train import train
+from worker.device_host_client import hosted_reports
+from worker.device_host_wire import host_address
+from worker.measurement import Report
+from worker.trial import trial_turns
 
 #: What Tune's strict check and schedulers see when a report has no finite objective.
 WORST = 1e9
@@ -32,7 +33,8 @@ def trainable(params: dict[str, Any]) -> None:
 
     ``params["task"]`` holds ``config`` (a stored config), ``device``, ``measurement`` (or None),
     ``checkpoint_dir``, ``data_home``, ``log_path``, and optionally ``objective`` ({"metric",
-    "direction"}; default: the smallest validation_error). Each report is
+    "direction"}; default: the smallest validation_error) and ``trials_per_gpu``, how many share a
+    card (1). Each report is
     ``{"report": Report as JSON values, "objective": a finite number}``. The function returns
     without a final report when a stop was requested (``worker.stop_file``); its checkpoint stands.
     An attempt that goes on where another ended first reports again what that one did
@@ -40,30 +42,29 @@ def trainable(params: dict[str, Any]) -> None:
     """
     task = params["task"]
     with _log_to(Path(task["log_path"])) as log:
-        _use_trial_threads()
-        measurement = task.get("measurement")
         try:
-            config = TrainConfig.model_validate({**task["config"], "device": task["device"]})
-            reports = train(
-                config,
-                data_home=task["data_home"],
-                checkpoint_dir=task["checkpoint_dir"],
-                measurement=Measurement.model_validate(measurement) if measurement else None,
-                stop=StopFile(task["checkpoint_dir"]),
-            )
-            journal = ReportJournal(task["checkpoint_dir"])
-            with closing(reports):
-                for report in journal.replay():
-                    _send(report, task)
-                    if report.status != "running":
-                        return
+            with closing(_reports(task | {"threads": _trial_threads()})) as reports:
                 for report in reports:
-                    log.info(_line(report))
-                    journal.append(report)
                     _send(report, task)
         except Exception:
             log.error("%s", traceback.format_exc())
             raise
+
+
+def _reports(task: dict[str, Any]) -> Generator[Report, None, None]:
+    if task.get("trials_per_gpu", 1) > 1:
+        yield from hosted_reports(task, host_address(_host_key()))
+        return
+    with closing(trial_turns(task)) as turns:
+        for item in turns:
+            if isinstance(item, Report):
+                yield item
+
+
+def _host_key() -> str:
+    """Trials with the same key share a host: same card, same cluster, same code."""
+    card = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return f"{get_runtime_context().gcs_address} {card} {Path(__file__).parent} {sys.prefix}"
 
 
 def _send(report: Report, task: dict[str, Any]) -> None:
@@ -71,11 +72,11 @@ def _send(report: Report, task: dict[str, Any]) -> None:
     tune.report({"report": report.model_dump(mode="json"), "objective": objective})
 
 
-def _use_trial_threads() -> None:
+def _trial_threads() -> int:
     """One torch thread per CPU of the trial: two trials on two cores then share nothing."""
     resources = get_context().get_trial_resources()
     cpus = resources.required_resources.get("CPU", 1.0) if resources else 1.0
-    torch.set_num_threads(max(1, int(cpus)))
+    return max(1, int(cpus))
 
 
 def _objective(report: Report, objective: dict[str, str] | None) -> float:
@@ -83,14 +84,6 @@ def _objective(report: Report, objective: dict[str, str] | None) -> float:
     worst = -WORST if wanted["direction"].startswith("max") else WORST
     value = report.metrics.get(wanted["metric"], worst)
     return value if report.status != "diverged" and math.isfinite(value) else worst
-
-
-def _line(report: Report) -> str:
-    shown = ("train_loss", "train_error", "validation_error", "test_error", "images_per_second")
-    metrics = "  ".join(
-        f"{name} {report.metrics[name]:.5g}" for name in shown if name in report.metrics
-    )
-    return f"step {report.step}/{report.num_steps}  {report.status}  {metrics}"
 
 
 @contextmanager

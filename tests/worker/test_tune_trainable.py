@@ -34,13 +34,24 @@ def local_ray(tmp_path_factory):
     ray.shutdown()
 
 
-@pytest.fixture(scope="module")
-def results(local_ray, data_home, tiny_config):
-    """Four trials one after another in one actor: two good ones, a divergence, a refusal."""
+def run_tasks(tasks, folder, name, at_once):
     from ray import tune
 
     from worker.tune_trainable import trainable
 
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, {"cpu": 1}),
+        param_space={"task": tune.grid_search(tasks)},
+        tune_config=tune.TuneConfig(
+            metric="objective", mode="min", reuse_actors=True, max_concurrent_trials=at_once
+        ),
+        run_config=tune.RunConfig(name=name, storage_path=str(folder), verbose=0),
+    )
+    return sorted(tuner.fit(), key=lambda r: r.config["task"]["checkpoint_dir"])
+
+
+@pytest.fixture(scope="module")
+def make_task(local_ray, data_home, tiny_config):
     def task(number, **fields):
         base = tiny_config.model_dump(exclude_unset=True)
         if fields.get("optimizer"):
@@ -55,23 +66,20 @@ def results(local_ray, data_home, tiny_config):
             "log_path": str(local_ray / "logs" / f"{number}.log"),
         }
 
+    return task
+
+
+@pytest.fixture(scope="module")
+def results(local_ray, make_task):
+    """Four trials one after another in one actor: two good ones, a divergence, a refusal."""
     tasks = [
-        task(0),
-        task(1),
-        task(2, optimizer="sgd", lr=1e12),
-        task(3, batch_size=97),
-        task(4),
+        make_task(0),
+        make_task(1),
+        make_task(2, optimizer="sgd", lr=1e12),
+        make_task(3, batch_size=97),
+        make_task(4),
     ]
-    tuner = tune.Tuner(
-        tune.with_resources(trainable, {"cpu": 1}),
-        param_space={"task": tune.grid_search(tasks)},
-        tune_config=tune.TuneConfig(
-            metric="objective", mode="min", reuse_actors=True, max_concurrent_trials=1
-        ),
-        run_config=tune.RunConfig(name="adapter", storage_path=str(local_ray), verbose=0),
-    )
-    found = sorted(tuner.fit(), key=lambda r: r.config["task"]["checkpoint_dir"])
-    return found, local_ray / "logs"
+    return run_tasks(tasks, local_ray, "adapter", at_once=1), local_ray / "logs"
 
 
 def test_reports_arrive_whole_with_a_finite_objective(results):
@@ -120,4 +128,28 @@ def test_each_trial_has_a_log_of_its_own(results):
     lines = (logs / "0.log").read_text().splitlines()
 
     assert "attempt starts in process" in lines[0]
+    assert [line.split("step ")[1].split()[0] for line in lines[1:]] == ["4/12", "8/12", "12/12"]
+
+
+def test_trials_that_share_a_card_share_a_process_and_report_as_others_do(
+    results, local_ray, make_task
+):
+    """On a CPU, which a host takes for a card."""
+    (first, *_), logs = results
+    tasks = [make_task(10), make_task(11, batch_size=97), make_task(12)]
+
+    found = run_tasks(
+        [task | {"trials_per_gpu": 2} for task in tasks], local_ray, "hosted", at_once=2
+    )
+
+    assert [r.error is not None for r in found] == [False, True, False]
+    reports = [found[n].metrics["report"] for n in (0, 2)]
+    hosts = {report["provenance"]["pid"] for report in reports}
+    assert len(hosts) == 1
+    assert hosts.isdisjoint({first.metrics["report"]["provenance"]["pid"], os.getpid()})
+    for report in reports:
+        speed = {"images_per_second": 0.0}
+        assert report["metrics"] | speed == first.metrics["report"]["metrics"] | speed
+    assert "FieldError: batch_size must be at most the 84" in (logs / "11.log").read_text()
+    lines = (logs / "12.log").read_text().splitlines()
     assert [line.split("step ")[1].split()[0] for line in lines[1:]] == ["4/12", "8/12", "12/12"]

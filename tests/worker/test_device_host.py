@@ -1,0 +1,230 @@
+"""The host of a card's trials, on a CPU: real processes and sockets, guests in threads."""
+
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from worker import TrainConfig, train
+from worker.device_host_client import HostedError, hosted_reports
+from worker.device_host_wire import Wire, host_address
+from worker.errors import HostLost
+from worker.stop_file import request_stop, withdraw_stop
+
+#: Seconds; generous, for a machine that does other things beside.
+PATIENCE = 60.0
+#: After the last guest; long enough for a host to see the next test.
+IDLE = 3.0
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Of the host of this file; it ends soon after its last guest and leaves nothing."""
+    address = host_address(f"test {tmp_path_factory.getbasetemp()}")
+    yield address
+    end = time.monotonic() + PATIENCE
+    while list(address.parent.glob(f"{address.stem}.*")) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not list(address.parent.glob(f"{address.stem}.*")), "the host did not end"
+
+
+@pytest.fixture
+def make_task(data_home, tiny_config, tmp_path):
+    def make(name, **fields):
+        base = tiny_config.model_dump(exclude_unset=True) | {"deterministic": True}
+        if fields.get("optimizer", "ndadam") != "ndadam":
+            base.pop("alpha_s")
+        config = TrainConfig.model_validate(base | fields)
+        return {
+            "config": config.stored(),
+            "device": "cpu",
+            "measurement": None,
+            "checkpoint_dir": str(tmp_path / name),
+            "data_home": str(data_home),
+            "threads": 1,
+        }
+
+    return make
+
+
+class Guest(threading.Thread):
+    """A trial's shim: collects what it hears."""
+
+    def __init__(self, task, address):
+        super().__init__(daemon=True)
+        self.task, self.address = task, address
+        self.reports, self.error = [], None
+        self.first = threading.Event()
+        self.start()
+
+    def run(self):
+        try:
+            for report in hosted_reports(self.task, self.address, idle_seconds=IDLE):
+                self.reports.append(report)
+                self.first.set()
+        except Exception as error:
+            self.error = error
+        self.first.set()
+
+    def finish(self):
+        self.join(PATIENCE)
+        assert not self.is_alive()
+        return self
+
+
+def facts(reports):
+    return [
+        (r.step, r.status, {k: v for k, v in r.metrics.items() if k != "images_per_second"})
+        for r in reports
+    ]
+
+
+def alone(task):
+    config = TrainConfig.model_validate(task["config"] | {"device": "cpu"})
+    return facts(train(config, data_home=task["data_home"]))
+
+
+def pid_of(guest):
+    assert guest.first.wait(PATIENCE)
+    return guest.reports[0].provenance["pid"]
+
+
+def test_trials_share_a_process_and_fall_alone(make_task, address, caplog):
+    caplog.set_level(logging.INFO, logger="worker")
+    tasks = {
+        "one": make_task("one"),
+        "two": make_task("two", seed=7),
+        "wild": make_task("wild", optimizer="sgd", lr=1e12),
+        "wrong": make_task("wrong", batch_size=97),
+    }
+
+    guests = {name: Guest(task, address) for name, task in tasks.items()}
+    for guest in guests.values():
+        guest.finish()
+
+    assert len({pid_of(guests[name]) for name in ("one", "two", "wild")} - {os.getpid()}) == 1
+    for name in ("one", "two"):
+        assert facts(guests[name].reports) == alone(tasks[name])
+    assert guests["wild"].reports[-1].status == "diverged"
+    error = guests["wrong"].error
+    assert isinstance(error, HostedError)
+    assert type(error).__name__ == "FieldError"
+    assert str(error).splitlines()[-1].startswith("FieldError: batch_size must be at most the 84")
+    assert "step 12/12  complete" in caplog.text
+
+
+def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(make_task, address):
+    stays = Guest(make_task("stays", steps=100), address)
+    task = make_task("goes", steps=100_000, report_every=20)
+    reports = hosted_reports(task, address, idle_seconds=IDLE)
+    first = next(reports)
+    reports.close()
+
+    # Another attempt at the same trial begins with what the first one did.
+    again = hosted_reports(task, address, idle_seconds=IDLE)
+    assert next(again) == first
+    again.close()
+    stays.finish()
+
+    assert facts(stays.reports) == alone(stays.task)
+    assert first.provenance["pid"] == pid_of(stays)
+
+
+def test_a_stop_reaches_a_hosted_trial_and_its_checkpoint_stands(make_task, address):
+    whole = make_task("whole", steps=160, report_every=20)
+    task = whole | {"checkpoint_dir": whole["checkpoint_dir"] + "-stopped"}
+    guest = Guest(task, address)
+    assert guest.first.wait(PATIENCE)
+    began = time.monotonic()
+    request_stop(task["checkpoint_dir"])
+    guest.finish()
+    took = time.monotonic() - began
+
+    assert guest.error is None
+    assert guest.reports[-1].status == "running"
+    assert took < 5
+    assert list(Path(task["checkpoint_dir"]).glob("step-*.ckpt"))
+    withdraw_stop(task["checkpoint_dir"])
+    again = Guest(task, address).finish()
+    assert facts(again.reports) == alone(whole)
+
+
+def test_a_guest_that_talks_nonsense_harms_nobody(make_task, address):
+    good = Guest(make_task("good", steps=60), address)
+    assert good.first.wait(PATIENCE)
+    for words in (b"nonsense\n", b"[]\n", b'{"config": 1}\n', b""):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(str(address))
+            stranger.sendall(words)
+            if words:
+                stranger.settimeout(PATIENCE)
+                assert stranger.recv(10) == b""
+
+    assert facts(good.finish().reports) == alone(good.task)
+
+
+def test_messages_survive_a_socket_that_takes_little_at_a_time():
+    left, right = socket.socketpair()
+    left.setblocking(False)
+    sender, receiver = Wire(left), Wire(right)
+    sent = [{"number": n, "text": "x" * 50_000} for n in range(20)]
+
+    got = []
+
+    def read():
+        while len(got) < len(sent):
+            got.extend(receiver.receive())
+
+    for message in sent:
+        sender.send(message)
+    assert sender.has_unsent
+    reader = threading.Thread(target=read)
+    reader.start()
+    while sender.has_unsent:
+        sender.flush()
+        time.sleep(0.001)
+    reader.join(PATIENCE)
+
+    assert got == sent
+    receiver.close()
+    sender.send({"number": 0, "text": "x" * 500_000})
+    assert sender.is_closed
+    sender.close()
+
+
+def test_addresses_differ_by_key_and_nobody_else_may_enter(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    # So long that the socket's path would be refused.
+    assert host_address("card 0").parent.parent == Path("/tmp")
+    monkeypatch.setattr("worker.device_host_wire._LONGEST", 1000)
+    first, second = host_address("card 0"), host_address("card 1")
+
+    assert first != second
+    assert first == host_address("card 0")
+    assert first.parent.stat().st_mode & 0o777 == 0o700
+    first.parent.chmod(0o755)
+    with pytest.raises(PermissionError, match="must belong to this user alone"):
+        host_address("card 0")
+
+
+def test_a_host_that_dies_is_a_loss_to_its_guests_and_replaced(make_task, address):
+    task = make_task("long", steps=100_000)
+    guest = Guest(task, address)
+    pid = pid_of(guest)
+
+    os.kill(pid, signal.SIGKILL)
+    guest.finish()
+    assert isinstance(guest.error, HostLost)
+
+    reports = hosted_reports(task, address, idle_seconds=IDLE)
+    for report in reports:
+        if report.provenance.get("pid", pid) != pid:
+            break
+    reports.close()
+    assert report.provenance["pid"] != pid

@@ -1,0 +1,98 @@
+"""A trial's side of the host of its card: finds it or starts it, and hears what its run reports."""
+
+import contextlib
+import fcntl
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from worker.device_host import IDLE
+from worker.device_host_wire import Wire
+from worker.errors import HostLost
+from worker.measurement import Report
+
+_LOG = logging.getLogger(__name__)
+
+#: A host may be ending just when a guest comes.
+_ATTEMPTS = 3
+#: Seconds until a started host must listen; it loads nothing before.
+_START_LIMIT = 60.0
+_TOLD = 2000
+
+
+class HostedError(RuntimeError):
+    """What a trial raised in the host of its card, with its traceback there."""
+
+
+def hosted_reports(
+    task: dict[str, Any], address: Path, *, idle_seconds: float = IDLE
+) -> Generator[Report, None, None]:
+    """Have a trial trained by the host at ``address`` and yield its reports.
+
+    A host is started where none listens. Raises HostLost when it ends under the trial, and what the
+    trial itself raised as a HostedError of the same name. Closing the generator ends the run.
+    """
+    with closing(_enter(task, address, idle_seconds)) as wire:
+        while (message := wire.read()) is not None:
+            if "report" in message:
+                yield Report.model_validate(message["report"])
+            elif "log" in message:
+                _LOG.log(*message["log"])
+            elif "error" in message:
+                raise _error(**message["error"])
+            else:
+                return
+    raise HostLost(f"the host of the card's trials has ended{_last_words(address)}")
+
+
+def _enter(task: dict[str, Any], address: Path, idle_seconds: float) -> Wire:
+    """A wire to a host that has accepted the task. It may be compiling for another: no limit."""
+    for _ in range(_ATTEMPTS):
+        wire = Wire(_connect(address, task["device"], idle_seconds))
+        wire.send(task)
+        if wire.read() is not None:
+            return wire
+        wire.close()
+    raise HostLost(f"no host stays at {address}{_last_words(address)}")
+
+
+def _connect(address: Path, device: str, idle_seconds: float) -> socket.socket:
+    # One lock for all hosts: it is held for half a second, and a file for each would be left.
+    with (address.parent / "lock").open("w") as lock:
+        # Trials come in groups; one of them starts the host.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(address))
+        except (FileNotFoundError, ConnectionRefusedError):
+            _start(address, device, idle_seconds)
+            connection.connect(str(address))
+        return connection
+
+
+def _start(address: Path, device: str, idle_seconds: float) -> None:
+    command = [sys.executable, "-m", "worker.device_host", "--address", str(address)]
+    command += ["--device", device, "--idle", str(idle_seconds)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_LIMIT
+    )
+    if done.returncode:
+        raise HostLost(f"the host of the card did not start: {done.stderr.strip()[-_TOLD:]}")
+
+
+def _error(name: str, text: str) -> HostedError:
+    """An error of the name it had in the host: it is told by its name."""
+    error: HostedError = type(name, (HostedError,), {})(text)
+    return error
+
+
+def _last_words(address: Path) -> str:
+    with contextlib.suppress(OSError):
+        words = address.with_suffix(".log").read_text(errors="replace").strip()
+        return f": {words[-_TOLD:]}" if words else ""
+    return ""
