@@ -90,8 +90,8 @@ def _prepare(prepare: Callable[[], DatasetInfo], name: str) -> None:
 
 def _table(infos: list[DatasetInfo], title: str) -> Table:
     table = Table(
-        "name", "train", "test", "shape", "classes", "channel means", "deviations", "sha256",
-        title=title,
+        "name", "train", "test", "shape", "classes", "images per class", "channel means",
+        "deviations", "sha256", title=title,
     )  # fmt: skip
     for info in infos:
         table.add_row(
@@ -100,6 +100,7 @@ def _table(infos: list[DatasetInfo], title: str) -> Table:
             f"{info.num_test:,}",
             " x ".join(map(str, info.shape)),
             str(info.num_classes),
+            _per_class(info),
             _numbers(info.channel_means),
             _numbers(info.channel_deviations),
             info.checksum[:12],
@@ -112,6 +113,16 @@ def _class_table(info: DatasetInfo) -> Table:
     for row in zip(info.classes, info.train_counts, info.test_counts, strict=True):
         table.add_row(*map(str, row))
     return table
+
+
+def _per_class(info: DatasetInfo) -> str:
+    """Training and test images of a class, or the fewest and the most."""
+
+    def span(counts: tuple[int, ...]) -> str:
+        fewest, most = min(counts), max(counts)
+        return f"{fewest:,}" if fewest == most else f"{fewest:,}-{most:,}"
+
+    return f"{span(info.train_counts)} + {span(info.test_counts)}"
 
 
 def _numbers(values: tuple[float, ...]) -> str:

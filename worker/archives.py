@@ -1,12 +1,13 @@
 """Reads the official CIFAR archives, packed or unpacked, without running anything in them."""
 
+import hashlib
 import io
 import lzma
 import pickle
 import re
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ Found = tuple[Arrays, tuple[str, ...]]
 Files = dict[str, Callable[[], bytes]]
 
 
-def read_python_archive(path: Path) -> Found | None:
-    """CIFAR-10 or CIFAR-100 "python version"; None when ``path`` is something else."""
+def read_python_archive(path: Path, md5: Mapping[str, str]) -> Found | None:
+    """CIFAR-10 or CIFAR-100 "python version"; None when ``path`` is something else.
+
+    ``md5`` is what the files that it names must have.
+    """
     files = _files(path)
     train = _numbered(files, r"data_batch_(\d+)")
     if train and "test_batch" in files:
@@ -34,10 +38,11 @@ def read_python_archive(path: Path) -> Found | None:
         train, test = ["train"], ["test"]
     else:
         return None
-    parts = {name: _unpickle(name, files[name]()) for name in (*train, *test)}
+    parts = {name: _unpickle(name, files[name](), md5.get(name)) for name in (*train, *test)}
     classes: tuple[str, ...] = ()
     if meta in files:
-        classes = _class_names(meta, _entry(meta, _unpickle(meta, files[meta]()), names))
+        content = _unpickle(meta, files[meta](), md5.get(meta))
+        classes = _class_names(meta, _entry(meta, content, names))
     return _join(parts, train, test, label), classes
 
 
@@ -166,7 +171,11 @@ class _ArrayUnpickler(pickle.Unpickler):
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
-def _unpickle(name: str, data: bytes) -> Any:
+def _unpickle(name: str, data: bytes, md5: str | None) -> Any:
+    if md5 is not None and (found := hashlib.md5(data, usedforsecurity=False).hexdigest()) != md5:
+        raise DatasetRefused(
+            f"{name} is not the published file: its md5 must be {md5}, got {found}"
+        )
     try:
         return _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises almost anything

@@ -1,5 +1,7 @@
 """Prepares data sets from what people have: ``.npz``, CIFAR archives, folders of images."""
 
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ from worker.archives import read_binary_archive, read_python_archive
 from worker.datasets import Arrays, DatasetInfo, dataset_path, write_dataset
 from worker.errors import DatasetRefused
 from worker.image_folder import read_image_folder
-from worker.known_sets import KNOWN_SETS, check_known
+from worker.known_sets import KNOWN_SETS, KnownSet, check_known
 
 _ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test")
 #: More classes than this are refused: labels are checked against it, and tables stay readable.
@@ -32,8 +34,9 @@ def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo
     dataset_path(name, home)
     if not path.exists():
         raise DatasetRefused(f"there is no file or folder {path}")
-    arrays, classes = _read(path)
-    if known := KNOWN_SETS.get(name):
+    known = KNOWN_SETS.get(name)
+    arrays, classes = _read(path, known)
+    if known is not None:
         classes = classes or known.classes
     arrays = check_arrays(arrays, num_classes=len(classes) if classes else None, source=str(path))
     check_known(name, arrays)
@@ -42,13 +45,14 @@ def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo
     return write_dataset(name, home, arrays, classes=classes, source=f"imported from {path.name}")
 
 
-def _read(path: Path) -> tuple[Arrays, tuple[str, ...]]:
+def _read(path: Path, known: KnownSet | None) -> tuple[Arrays, tuple[str, ...]]:
     """Arrays as they are in the source, and the names of the classes where it has any."""
     if path.is_file() and path.suffix == ".npz":
         return _read_npz(path), ()
-    for reader in (read_python_archive, read_binary_archive):
-        if (found := reader(path)) is not None:
-            return found
+    md5 = known.python_md5 if known is not None else {}
+    found = read_python_archive(path, md5) or read_binary_archive(path)
+    if found is not None:
+        return found
     if path.is_dir():
         return read_image_folder(path)
     raise DatasetRefused(
@@ -57,6 +61,12 @@ def _read(path: Path) -> tuple[Arrays, tuple[str, ...]]:
 
 
 def _read_npz(path: Path) -> Arrays:
+    # numpy takes any other file for a pickle, and says how to load one.
+    if not zipfile.is_zipfile(path):
+        raise DatasetRefused(
+            f"{path} must be an .npz, the zip archive that numpy.savez writes; it is something "
+            "else, or cut off"
+        )
     try:
         # Without allow_pickle an array of objects is refused, so that no file can run code.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
@@ -66,13 +76,25 @@ def _read_npz(path: Path) -> Arrays:
                     f"{path} must hold x_train, y_train, x_test and y_test; {', '.join(missing)} "
                     "missing"
                 )
-            return Arrays(*(file[name] for name in _ARRAY_NAMES))
+            return Arrays(*(_read_array(path, file, name) for name in _ARRAY_NAMES))
     except (ValueError, OSError, EOFError, KeyError) as error:
         if isinstance(error, DatasetRefused):
             raise
         raise DatasetRefused(f"{path} cannot be read as .npz: {error}") from error
     except Exception as error:  # zipfile.BadZipFile and zlib.error share no base class
         raise DatasetRefused(f"{path} is a damaged .npz: {error}") from error
+
+
+def _read_array(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    try:
+        return file[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise DatasetRefused(
+            f"{path}: {name} must be an array of numbers, got one of Python objects, which could "
+            "run code"
+        ) from error
 
 
 def check_arrays(arrays: Arrays, *, num_classes: int | None, source: str) -> Arrays:

@@ -1,7 +1,8 @@
 """What is known about CIFAR-10 and CIFAR-100, so that a wrong file is never taken for them."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class KnownSet:
     deviations: tuple[float, float, float]
     #: sha256 of the decoded arrays' bytes (uint8): x_train, y_train, x_test, y_test.
     sha256: tuple[str, ...] = ()
+    #: md5 of the files of the archive for Python, as torchvision knows them.
+    python_md5: Mapping[str, str] = field(default_factory=dict)
 
 
 # Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), in the order of the
@@ -47,6 +50,11 @@ CIFAR100 = KnownSet(
     shape=(32, 32, 3),
     means=(129.3, 124.1, 112.4),
     deviations=(68.2, 65.4, 70.4),
+    python_md5={
+        "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        "meta": "7973b15100ade9c7d40fb424638fde48",
+    },
 )
 KNOWN_SETS = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 

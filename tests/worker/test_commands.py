@@ -122,13 +122,16 @@ def test_data_sets_are_imported_and_listed(ndsweep, tmp_path, made_up_cifar):
     listed = ndsweep("data", "list", "--counts", "--data-home", tmp_path)
 
     assert imported.exit_code == listed.exit_code == 0
-    for word in ("mine", "60", "20", "32 x 32 x 3", "10"):
+    for word in ("mine", "60", "20", "32 x 32 x 3", "10", "6 + 2"):
         assert word in listed.output
 
 
 def test_digits_need_no_network(ndsweep, tmp_path):
     assert ndsweep("data", "fetch", "digits", "--data-home", tmp_path).exit_code == 0
-    assert "1,442" in ndsweep("data", "list", "--data-home", tmp_path).output
+    listed = ndsweep("data", "list", "--data-home", tmp_path).output
+    # Counts per class, means and deviations of the channels.
+    for number in ("1,442", "140-147 + 34-36", "73.2", "90.3"):
+        assert number in listed
 
 
 def test_a_refused_import_is_one_line(ndsweep, tmp_path):

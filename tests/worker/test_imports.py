@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 from worker import imports
-from worker.datasets import dataset_path, default_home, list_datasets, load
+from worker.datasets import Arrays, dataset_path, default_home, list_datasets, load
 from worker.errors import DatasetRefused
 from worker.fetch import fetch
 from worker.imports import import_dataset
-from worker.known_sets import KnownSet, check_known
+from worker.known_sets import KNOWN_SETS, KnownSet, check_known
 
 CLASSES = [f"kind-{i}" for i in range(10)]
 
@@ -175,7 +175,10 @@ def test_grey_images_keep_one_channel(tmp_path, made_up_cifar):
         ({"y_train": np.arange(60) % 9 + 1}, "class 0 has no image"),
         ({"y_test": np.full(20, 10)}, "y_test must lie between 0 and 9, got 10 to 10"),
         ({"y_train": np.zeros(60)}, "y_train must be integers, got float64"),
-        ({"y_train": np.array([{}] * 60)}, "cannot be read as .npz"),
+        (
+            {"y_train": np.array([{}] * 60)},
+            "y_train must be an array of numbers, got one of Python",
+        ),
     ],
 )
 def test_wrong_arrays_are_refused_and_nothing_is_prepared(
@@ -301,12 +304,70 @@ def test_a_damaged_npz_and_a_strange_file_are_refused(tmp_path, made_up_cifar):
     path.write_bytes(path.read_bytes()[:5000])
     (tmp_path / "notes.txt").write_text("hello")
 
-    with pytest.raises(DatasetRefused, match=r"cut.npz is a damaged .npz|cannot be read"):
+    with pytest.raises(DatasetRefused, match=r"cut.npz must be an .npz, .* or cut off"):
         import_dataset("bad", path, tmp_path)
     with pytest.raises(DatasetRefused, match=r"must be an .npz, a CIFAR archive or a folder"):
         import_dataset("bad", tmp_path / "notes.txt", tmp_path)
     with pytest.raises(DatasetRefused, match="there is no file or folder"):
         import_dataset("bad", tmp_path / "nowhere", tmp_path)
+
+
+def test_an_npz_with_a_damaged_array_is_refused(tmp_path, made_up_cifar):
+    path = write_npz(tmp_path / "set.npz", made_up_cifar)
+    data = bytearray(path.read_bytes())
+    data[20_000] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(DatasetRefused, match=r"set.npz is a damaged .npz: Bad CRC"):
+        import_dataset("bad", path, tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"hello\n", b"", b"\x93NUMPY rest"])
+def test_another_file_with_the_name_of_an_npz_is_told_what_it_is_not(content, tmp_path):
+    path = tmp_path / "set.npz"
+    path.write_bytes(content)
+
+    with pytest.raises(DatasetRefused, match=r"must be an \.npz, the zip archive") as caught:
+        import_dataset("bad", path, tmp_path)
+
+    assert "pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("classes", "shape"), [(2, (1, 1, 1)), (3, (5, 9, 2)), (7, (4, 4, 4)), (1000, (6, 4, 7))]
+)
+def test_any_size_any_channels_and_2_to_1000_classes_are_taken(classes, shape, tmp_path):
+    labels = np.arange(2 * classes) % classes
+    images = np.random.default_rng(0).integers(0, 256, (2 * classes, *shape), np.uint8)
+    arrays = Arrays(images, labels, images[:1], labels[:1])
+
+    info = import_dataset("mine", write_npz(tmp_path / "set.npz", arrays), tmp_path)
+
+    assert (info.num_classes, info.shape, set(info.train_counts)) == (classes, shape, {2})
+
+
+def test_more_than_1000_classes_are_refused(tmp_path):
+    labels = np.arange(1001)
+    arrays = Arrays(np.zeros((1001, 1, 1, 1), np.uint8), labels, np.zeros((1, 1, 1), np.uint8), [0])
+
+    with pytest.raises(DatasetRefused, match="y_train must lie between 0 and 999, got 0 to 1000"):
+        import_dataset("mine", write_npz(tmp_path / "set.npz", arrays), tmp_path)
+
+
+def test_a_cifar_100_archive_must_be_the_published_one(tmp_path, made_up_cifar):
+    path = write_folder(cifar100_files(made_up_cifar), tmp_path / "c")
+
+    with pytest.raises(DatasetRefused, match="train is not the published file: its md5 must be"):
+        import_dataset("cifar100", path, tmp_path)
+    assert import_dataset("mine", path, tmp_path).num_classes == 10
+
+
+def test_the_checksums_of_cifar_100_are_those_of_torchvision():
+    from torchvision.datasets import CIFAR100
+
+    published = dict([*CIFAR100.train_list, *CIFAR100.test_list])
+    published["meta"] = CIFAR100.meta["md5"]
+    assert dict(KNOWN_SETS["cifar100"].python_md5) == published
 
 
 def test_the_name_of_a_known_set_is_kept_for_it(tmp_path, made_up_cifar):

@@ -237,7 +237,7 @@ def test_images_and_labels_are_those_of_the_loop(recipe, limit, noise_home, monk
         program.plan.end()
 
 
-@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("classes", [2, 10, 100, 1000])
 def test_the_loss_kernel_agrees_with_torch(classes, noise_home):
     config = TrainConfig(
         dataset="noise", depth=10, widen_factor=1.0, batch_size=16, lambda_c=0.3, device=DEVICE

@@ -289,6 +289,23 @@ def test_grey_and_odd_images_of_two_classes_train(tmp_path, tiny_config):
     assert run(config, tmp_path)[-1].status == "complete"
 
 
+@pytest.mark.parametrize(("classes", "side", "channels"), [(2, 4, 1), (1000, 6, 7)])
+@pytest.mark.parametrize("recipe", ["paper-tf", "paper-wrn"])
+def test_sets_from_two_to_a_thousand_classes_train(
+    recipe, classes, side, channels, tmp_path, tiny_config
+):
+    arrays = made_up_arrays(side, channels, classes, train=max(classes, 40), test=classes)
+    names = tuple(map(str, range(classes)))
+    write_dataset("own", tmp_path, arrays, classes=names, source="made up")
+    fields = {"dataset": "own", "recipe": recipe, "steps": 2, "validation_fraction": 0.0}
+
+    last = run(with_fields(tiny_config, **fields), tmp_path)[-1]
+
+    assert last.status == "complete"
+    assert 0 <= last.metrics["test_error"] <= 1
+    assert last.metrics["train_loss"] > 0.1 * math.log(classes)
+
+
 def test_a_missing_data_set_and_a_batch_too_large_are_refused_at_the_call(data_home, tiny_config):
     with pytest.raises(DatasetNotFound, match="'nothing' is not prepared"):
         train(with_fields(tiny_config, dataset="nothing"), data_home=data_home)
