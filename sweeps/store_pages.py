@@ -17,6 +17,10 @@ class Listing:
 
     keys: dict[str, sa.Column[Any]]
     tie: sa.Column[Any]
+    #: What holds for every row with a value, if that tells the database which index to follow.
+    present: tuple[sa.ColumnElement[bool], ...] = ()
+    #: Equal to ``tie`` for those, in the same index.
+    present_tie: sa.Column[Any] | None = None
 
     def page(
         self,
@@ -52,13 +56,14 @@ class Listing:
         self, query: sa.Select[Any], order: Sort, after: Position | None, count: int
     ) -> sa.Select[Any]:
         column = self.keys[order.key]
+        tie = self.tie if self.present_tie is None else self.present_tie
         if column.nullable:
-            query = query.where(column.is_not(None))
+            query = query.where(column.is_not(None), *self.present)
         if after is not None:
-            here = sa.tuple_(column, self.tie)
+            here = sa.tuple_(column, tie)
             there = sa.tuple_(sa.literal(after.value), sa.literal(after.tie))
             query = query.where(here < there if order.descending else here > there)
-        return query.order_by(*_directed(order, column, self.tie)).limit(count)
+        return query.order_by(*_directed(order, column, tie)).limit(count)
 
     def _without_values(
         self, query: sa.Select[Any], order: Sort, after: Position | None, count: int

@@ -10,6 +10,7 @@ from sweeps.errors import SweepNotFound, TrialNotFound
 from sweeps.records import Event, Page, Point, SweepCount, SweepState, Trial, TrialState
 from sweeps.store_connection import Database
 from sweeps.store_pages import Listing
+from sweeps.store_params import by_param, is_by_param
 from sweeps.store_rows import COUNT_COLUMN, attempt_of, event_of, point_of, trial_of
 from sweeps.store_sweeps import check_choice, check_id
 from sweeps.tables import attempts, events, points, sweeps, trials
@@ -55,7 +56,10 @@ class ReadVerbs(Database):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Trial]:
-        """Return a page of a sweep's trials, without their attempts."""
+        """Return a page of a sweep's trials, without their attempts.
+
+        ``sort`` may also be ``params.FIELD``; trials without that value come last.
+        """
         query = sa.select(trials).where(trials.c.sweep_id == sweep_id)
         if state is not None:
             query = query.where(trials.c.state == check_choice("state", state, list(TrialState)))
@@ -64,7 +68,10 @@ class ReadVerbs(Database):
             query = query.where(trials.c.point == point if inside else sa.false())
         with self._reading() as conn:
             check_exists(conn, sweep_id)
-            rows, after = TRIAL_LISTING.page(conn, query, sort=sort, cursor=cursor, limit=limit)
+            listing = TRIAL_LISTING
+            if is_by_param(sort):
+                listing, query = by_param(conn, "trial", listing, query, sweep_id, sort)
+            rows, after = listing.page(conn, query, sort=sort, cursor=cursor, limit=limit)
         return Page([trial_of(row) for row in rows], after)
 
     def trial(self, sweep_id: str, number: int) -> Trial:
@@ -86,11 +93,17 @@ class ReadVerbs(Database):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Point]:
-        """Return a page of the leaderboard. Points without a mean come last."""
+        """Return a page of the leaderboard. Points without a mean come last.
+
+        ``sort`` may also be ``params.FIELD``; points without that value come last.
+        """
         query = sa.select(points).where(points.c.sweep_id == sweep_id)
         with self._reading() as conn:
             check_exists(conn, sweep_id)
-            rows, after = POINT_LISTING.page(conn, query, sort=sort, cursor=cursor, limit=limit)
+            listing = POINT_LISTING
+            if is_by_param(sort):
+                listing, query = by_param(conn, "point", listing, query, sweep_id, sort)
+            rows, after = listing.page(conn, query, sort=sort, cursor=cursor, limit=limit)
         return Page([point_of(row) for row in rows], after)
 
     def all_trials(self, sweep_id: str) -> Iterator[Trial]:

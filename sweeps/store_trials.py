@@ -15,9 +15,10 @@ from sweeps.errors import SweepStateConflict, TrialNotFound
 from sweeps.records import SUPERSEDED, Attempt, Claim, NewTrial, Trial, TrialState
 from sweeps.store_claims import fenced
 from sweeps.store_connection import Database, Write, json_safe, plain_text
+from sweeps.store_params import Owner, value_rows
 from sweeps.store_rows import attempt_of, trial_of
 from sweeps.store_states import close_attempts, count_trials, move_trials, refresh_points
-from sweeps.tables import attempts, points, sweeps, trials
+from sweeps.tables import attempts, param_values, points, sweeps, trials
 
 
 class TrialVerbs(Database):
@@ -189,6 +190,13 @@ def _insert_points(write: Write, sweep_id: str, new: Sequence[NewTrial]) -> None
     ]
     if rows:
         write.conn.execute(insert_new(write, points), rows)
+        _insert_values(write, "point", rows)
+
+
+def _insert_values(write: Write, owner: Owner, rows: Sequence[dict[str, Any]]) -> None:
+    values = [value for row in rows for value in value_rows(owner, row)]
+    if values:
+        write.conn.execute(insert_new(write, param_values), values)
 
 
 def _insert_trials(
@@ -205,6 +213,7 @@ def _insert_trials(
         rows.append(_trial_row(write, sweep, sweep.next_trial + len(rows), trial))
     if rows:
         write.conn.execute(sa.insert(trials), rows)
+        _insert_values(write, "trial", rows)
         write.conn.execute(
             sa.update(sweeps)
             .where(sweeps.c.id == sweep.id)

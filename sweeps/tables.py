@@ -117,6 +117,21 @@ points = Table(
     Index("ix_points_best", "sweep_id", "settled", "mean", "number"),
 )
 
+param_values = Table(
+    "param_values",
+    metadata,
+    Column("sweep_id", String(12), ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True),
+    # "trial" or "point", and its number: a listing of either follows its own part of an index.
+    Column("owner", String(5), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("owner_number", Integer, primary_key=True, autoincrement=False),
+    # One of them, or neither for a value that is none.
+    Column("as_number", Double),
+    Column("as_text", Text),
+    Index("ix_param_values_number", "sweep_id", "owner", "name", "as_number", "owner_number"),
+    Index("ix_param_values_text", "sweep_id", "owner", "name", "as_text", "owner_number"),
+)
+
 trials = Table(
     "trials",
     metadata,

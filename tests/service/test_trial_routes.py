@@ -125,3 +125,13 @@ def test_a_sweep_without_trials_exports_an_empty_table(client, spec, format):
 
 def test_another_format_is_refused(client, path, assert_error):
     assert_error(client.get(f"{path}/export", params={"format": "xls"}), 422, "ValidationError")
+
+
+def test_trials_are_sorted_by_a_sampled_field(client, trained, assert_error):
+    path = f"/api/v1/sweeps/{trained.id}/trials"
+
+    items = client.get(path, params={"sort": "-params.alpha_v", "limit": 3}).json()["items"]
+    unknown = client.get(path, params={"sort": "params.nope"})
+
+    assert [item["params"]["alpha_v"] for item in items] == [0.06, 0.06, 0.05]
+    assert "params.alpha_v" in assert_error(unknown, 422, "InvalidSort")["detail"]
