@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -19,11 +21,11 @@ FOLDER = Path(ndadam.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
 
 
-def python(code, *paths, options=()):
+def python(code, *paths):
     """Run code in a fresh interpreter that finds ``paths`` first."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, paths)))
     return subprocess.run(
-        [sys.executable, *options, "-c", code],
+        [sys.executable, "-c", code],
         env=environment,
         cwd="/",
         capture_output=True,
@@ -144,14 +146,27 @@ def link_torch_alone(folder):
         waiting += {re.match(r"[\w.-]+", need).group() for need in needs} - seen
 
 
-def test_the_wheel_works_where_nothing_but_torch_is_installed(wheel, tmp_path):
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path)
-    link_torch_alone(tmp_path)
+def test_the_wheel_installs_and_works_where_nothing_but_torch_is(wheel, tmp_path):
+    """In a fresh environment that sees torch, and what torch requires, in another folder."""
+    links, fresh = tmp_path / "links", tmp_path / "fresh"
+    links.mkdir()
+    link_torch_alone(links)
+    venv.create(fresh, with_pip=False)
+    python_there = fresh / "bin" / "python"
+    paths = {"base": fresh, "platbase": fresh}
+    site = Path(sysconfig.get_path("purelib", "venv", paths))
+    # Not the links themselves: what an installer writes there would go through them.
+    (site / "torch_alone.pth").write_text(f"{links}\n")
+    options = ["--no-index", "--no-deps", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", python_there, "install", *options, wheel]
+    installed = subprocess.run(pip, capture_output=True, text=True)
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    assert (site / "ndadam" / "__init__.py").is_file()
     code = f"""
-import importlib.util
+import importlib.metadata, importlib.util
 import ndadam, torch
-assert ndadam.__file__.startswith({str(tmp_path)!r}), ndadam.__file__
+assert ndadam.__file__.startswith({str(site)!r}), ndadam.__file__
+assert importlib.metadata.version("ndadam")
 assert importlib.util.find_spec("pydantic") is None
 for name in ndadam.__all__:
     getattr(ndadam, name)
@@ -163,7 +178,9 @@ optimizer.step()
 assert len(dynamics.drain().effective_lr) == 1
 """
 
-    # -S: the site-packages of this interpreter, with everything that is installed, stay out.
-    result = python(code, tmp_path, options=["-S"])
+    # -I: nothing of this environment and of the folder it runs in.
+    result = subprocess.run(
+        [python_there, "-I", "-c", code], cwd="/", capture_output=True, text=True
+    )
 
     assert result.returncode == 0, result.stderr
