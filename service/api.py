@@ -67,12 +67,15 @@ def _migrate(migrate: Callable[[], None], done: threading.Event) -> None:
     while True:
         try:
             migrate()
+            done.set()
+            return
         except StoreUnavailable as error:
             log.warning("the store is not ready: %s", error)
-            done.wait(RETRY_SECONDS)
-            continue
-        done.set()
-        return
+        except Exception:
+            # Whatever it is may pass, and a thread that ends here would leave the store without
+            # tables for good.
+            log.exception("the store could not be brought up to date; trying again")
+        done.wait(RETRY_SECONDS)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Guard:
         if path in ("/healthz", "/readyz"):
             return None
         if method not in SAFE_METHODS and not _same_origin(headers):
-            return _forbidden("OriginNotAllowed", "Origin", headers.get("origin", ""))
+            return _foreign(headers)
         if self.secret is None:
             host = headers.get("host", "")
             return None if _names_this_machine(host) else _forbidden("HostNotAllowed", "Host", host)
@@ -99,6 +99,19 @@ def _parsed(part: Callable[[], str | None]) -> str | None:
         return part() or None
     except ValueError:
         return None
+
+
+def _foreign(headers: Headers) -> Response:
+    """The answer to a page of another site; some browsers say only that it is one."""
+    origin = headers.get("origin")
+    if origin is not None:
+        return _forbidden("OriginNotAllowed", "Origin", origin)
+    site = headers.get("sec-fetch-site", "")[:80]
+    detail = (
+        f"requests that change something must come from this service's own pages, and the browser "
+        f"says that this one does not (Sec-Fetch-Site: {site})"
+    )
+    return error_response(403, ErrorOut(error="OriginNotAllowed", detail=detail, fields=[]))
 
 
 def _forbidden(error: str, header: str, value: str) -> Response:

@@ -1,24 +1,19 @@
 """Commands that take a sweep further: extend, confirm, compare; and label, delete."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from service.choices import one_of
 from service.cli_sweeps import SweepId, Url, connect, report
 
 if TYPE_CHECKING:
     from sweeps.table_text import Format
 
 
-class Table(StrEnum):
-    TEXT = "text"
-    MARKDOWN = "markdown"
-    LATEX = "latex"
-    CSV = "csv"
-    JSON = "json"
+TABLES = ("text", "markdown", "latex", "csv", "json")
 
 
 def extend(
@@ -104,7 +99,12 @@ def compare(
     baseline: Annotated[
         int | None, typer.Option(min=0, help="Compare with this one only, counted from 0.")
     ] = None,
-    format: Annotated[Table, typer.Option("--format", "-f", help="Of the table.")] = Table.TEXT,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format", "-f", parser=one_of(*TABLES), metavar="|".join(TABLES), help="Of the table."
+        ),
+    ] = "text",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", dir_okay=False, help="File to write.")
     ] = None,
@@ -116,12 +116,12 @@ def compare(
     how = {"metric": metric, "baseline": baseline}
     with connect(url) as service:
         found = service.compare([_arm(text) for text in arms], **how).model_dump(mode="json")
-    if format is Table.JSON:
+    if format == "json":
         text = json.dumps(found, indent=2) + "\n"
-    elif format is Table.CSV:
+    elif format == "csv":
         text = comparison_csv(found, "differences")
     else:
-        text = comparison_text(found, cast("Format", format.value))
+        text = comparison_text(found, cast("Format", format))
     if out is None:
         typer.echo(text, nl=False)
     else:

@@ -71,6 +71,8 @@ def _fields(assignments: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}")
+        if not value:
+            raise typer.BadParameter(f"{name} has no value; write {name}=VALUE or leave it out")
         fields[name] = load_spec_text(value)
     return fields
 

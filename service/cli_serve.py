@@ -1,21 +1,17 @@
 """Commands that run things: serve, runner, quickstart, doctor."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from service.choices import one_of
+
 if TYPE_CHECKING:
     from service.settings import Settings
 
 
-class Part(StrEnum):
-    API = "api"
-    RUNNER = "runner"
-    MLFLOW = "mlflow"
-    RAY = "ray"
-
+PARTS = ("api", "runner", "mlflow", "ray")
 
 Home = Annotated[
     Path | None, typer.Option(help="Folder of everything it keeps; default NDSWEEP_HOME.")
@@ -39,8 +35,12 @@ def serve(
     port: Port = None,
     home: Home = None,
     only: Annotated[
-        Part | None,
-        typer.Option(help="Run this part alone, in the foreground, as one container does."),
+        str | None,
+        typer.Option(
+            parser=one_of(*PARTS),
+            metavar="|".join(PARTS),
+            help="Run this part alone, in the foreground, as one container does.",
+        ),
     ] = None,
 ) -> None:
     """Start the service: API and pages, runner, MLflow and Ray. Ctrl-C ends them all."""
@@ -48,18 +48,22 @@ def serve(
 
     settings = settings_with(host=host, port=port, home=home)
     if only is not None:
-        run_part(settings, only.value)
+        run_part(settings, only)
     else:
         serve(settings, _announce)
 
 
 def _announce(endpoints: object) -> None:
     from service.home import Endpoints
+    from service.outside import silent_parts
+    from service.settings import Settings
 
     assert isinstance(endpoints, Endpoints)
     typer.echo(f"Pages     {endpoints.url}/")
     typer.echo(f"API docs  {endpoints.url}/docs")
     typer.echo(f"MLflow    {endpoints.mlflow_url}")
+    for sentence in silent_parts(Settings()):
+        typer.echo(f"Waiting   {sentence}")
     typer.echo("Ctrl-C ends everything that was started.")
 
 
@@ -67,7 +71,7 @@ def runner(home: Home = None) -> None:
     """Run only the runner, which drives queued sweeps, on a store and a Ray that are there."""
     from service.supervisor import run_part
 
-    run_part(settings_with(home=home), Part.RUNNER.value)
+    run_part(settings_with(home=home), "runner")
 
 
 def quickstart(

@@ -1,14 +1,15 @@
 """Commands for sweeps: submit, watch, list, cancel, pause, resume, retry, export."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from service.choices import one_of
+
 if TYPE_CHECKING:
-    from service.client import Client
+    from service.client import Client, ExportFormat
     from service.outputs import SweepOut
 
 Url = Annotated[
@@ -21,10 +22,7 @@ SweepId = Annotated[str, typer.Argument(help="Id of the sweep or match.", metava
 SpecFile = Annotated[Path, typer.Argument(help="A spec in YAML or JSON.", metavar="SPEC")]
 
 
-class ExportFormat(StrEnum):
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
+EXPORT_FORMATS = ("csv", "json", "parquet")
 
 
 def connect(url: str | None) -> "Client":
@@ -150,8 +148,15 @@ def report(sweep: "SweepOut") -> None:
 def export(
     sweep_id: SweepId,
     format: Annotated[
-        ExportFormat, typer.Option("--format", "-f", help="Of the file.")
-    ] = ExportFormat.CSV,
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            parser=one_of(*EXPORT_FORMATS),
+            metavar="|".join(EXPORT_FORMATS),
+            help="Of the file.",
+        ),
+    ] = "csv",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -162,7 +167,7 @@ def export(
 ) -> None:
     """Export the trials of a sweep or match."""
     with connect(url) as service:
-        pieces = service.export(sweep_id, format.value)
+        pieces = service.export(sweep_id, cast("ExportFormat", format))
         if out is None:
             for piece in pieces:
                 sys.stdout.buffer.write(piece)

@@ -77,11 +77,12 @@ async def _read_limited(request: Request) -> bytes:
 
 def _parse(raw: bytes, content_type: str) -> Any:
     media = content_type.partition(";")[0].strip().lower()
-    if media not in YAML_TYPES and media not in ("", "application/json"):
+    if media not in YAML_TYPES and media != "application/json":
+        got = repr(media[:80]) if media else "none"
         raise ApiError(
             415,
             "UnsupportedMediaType",
-            f"Content-Type must be application/json or application/yaml, got {media[:80]!r}",
+            f"Content-Type must be application/json or application/yaml, got {got}",
         )
     try:
         text = raw.decode("utf-8")

@@ -34,7 +34,9 @@ class PredictionSpec(BaseModel):
     )
     warmup_steps: Annotated[int, Field(strict=True, ge=0, le=MOST_STEPS)] = 0
     level: Level | None = Field(
-        None, description="step or long_range, where momentum and beta1 differ; none = step."
+        None,
+        description="step or long_range; must be chosen where momentum and beta1 differ, "
+        "none = step elsewhere.",
     )
     gain: Annotated[float, Field(gt=0, le=1e6)] = Field(
         1.0, description="A of ND-Adam's gradients; 1 = uncorrelated in time."

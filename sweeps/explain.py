@@ -66,9 +66,11 @@ def _name(parts: list[str]) -> str:
     """What a sentence calls the field: its name, with its place in a list."""
     if not parts:
         return "it"
-    if parts[-1].isdigit() and len(parts) > 1:
-        return f"{parts[-2]}[{parts[-1]}]"
-    return parts[-1]
+    places: list[str] = []
+    while parts[-1].isdigit() and len(parts) > 1:
+        *parts, place = parts
+        places.insert(0, f"[{place}]")
+    return parts[-1] + "".join(places)
 
 
 def _kind(path: str, item: Any) -> tuple[str, str]:
@@ -83,7 +85,7 @@ def _kind(path: str, item: Any) -> tuple[str, str]:
 def _is_tag(part: int | str) -> bool:
     # Pydantic names a union's member by its tag or type: "float", "literal['a']", "function-…".
     return isinstance(part, str) and (
-        part in _TAGS or "[" in part or "(" in part or part.startswith("function-")
+        part in _TAGS or "[" in part or "(" in part or part.startswith(("function-", "constrained-"))
     )
 
 

@@ -51,8 +51,8 @@ class MatchSpec(SpecModel):
     level: Level | None = Field(
         None,
         description="step: single steps are equally long, as in the paper; long_range: many steps "
-        "go equally far. To be chosen where source and target average gradients over different "
-        "times; none = step.",
+        "go equally far. Must be chosen where source and target average gradients over different "
+        "times (momentum and beta1 differ); none = step elsewhere.",
     )
     tolerance: Annotated[float, Field(strict=True, gt=0, le=0.5)] = Field(
         0.05, description="Largest ratio, minus 1, that still counts as a match."
