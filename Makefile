@@ -1,9 +1,9 @@
-# Five verbs: install, check, test, run, golden. Needs Python 3.11, make and a package index.
+# Five verbs: install, check, test, run, golden; and faults. Needs Python 3.11, make, a package index.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: install check test run golden lock format clean
+.PHONY: install check test faults run golden lock format clean
 
 # The environment, exactly as locked; a second call does nothing.
 install: .venv/installed
@@ -25,6 +25,10 @@ check: install
 # Every test. ARGS="-k name" runs some of them.
 test: install
 	$(BIN)/pytest $(ARGS)
+
+# Every kill at every moment, outages, and fifty random kills over one sweep: most of an hour.
+faults: install
+	FAULTS=all $(BIN)/pytest tests/faults $(ARGS)
 
 # Start everything and run the quickstart; ONCE=1 ends when it is through.
 run: install

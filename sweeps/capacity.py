@@ -94,11 +94,6 @@ def can_run(spec: Any, shape: ClusterShape | None) -> Refusal | None:
     return why_not(spec.resources.cpus, spec.resources.gpus, shape)
 
 
-def concurrency(asked: int | None, fits: int) -> int:
-    """How many trials may run at once: what was asked for, or what fits; at least one."""
-    return max(1, fits if asked is None else asked)
-
-
 def total(nodes: Sequence[NodeShape]) -> NodeShape:
     """All machines together."""
     return NodeShape(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))

@@ -134,7 +134,53 @@ def shape() -> ClusterShape:
     """The machines of the connected cluster."""
     import ray
 
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return ClusterShape(tuple(map(_node_shape, nodes)))
+
+
+#: Node id -> memory of its smallest card; asked once, since a machine's cards do not change.
+_CARDS: dict[str, int | None] = {}
+
+
+def _node_shape(node: dict[str, Any]) -> NodeShape:
+    offered = node["Resources"]
+    gpus = offered.get("GPU", 0.0)
+    if gpus and node["NodeID"] not in _CARDS:
+        _CARDS[node["NodeID"]] = _ask_for_cards(node["NodeID"])
+    card = _CARDS[node["NodeID"]] if gpus else None
+    return NodeShape(offered.get("CPU", 0.0), gpus, card)
+
+
+def _ask_for_cards(node_id: str) -> int | None:
+    """Memory of the smallest card of a machine; None where it cannot be found out."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(smallest_card)
+    try:
+        found: int | None = ray.get(ask.remote(), timeout=_CARDS_LIMIT)
+    except Exception:
+        # A hint for refusals, no more: a trial looks again before it trains.
+        return None
+    return found
+
+
+def smallest_card() -> int | None:
+    """Bytes of the smallest card of this machine, as its driver says; None without one."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CARDS_LIMIT)
+        return min((int(mebibytes) * 2**20 for mebibytes in done.stdout.split()), default=None)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def free() -> ClusterShape:
+    """What is free of each machine of the connected cluster."""
+    import ray
+
+    nodes = ray._private.state.available_resources_per_node().values()
     return ClusterShape(tuple(NodeShape(n.get("CPU", 0.0), n.get("GPU", 0.0)) for n in nodes))
 
 
@@ -285,10 +331,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--num-cpus", type=int)
     parser.add_argument("--num-gpus", type=int)
     options: Any = parser.parse_args(arguments)
+    parser.add_argument("--preload", default=PRELOAD, help="module that each worker imports")
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    head = start(options.home, num_cpus=options.num_cpus, num_gpus=options.num_gpus)
+    head = start(
+        options.home,
+        num_cpus=options.num_cpus,
+        num_gpus=options.num_gpus,
+        preload=options.preload,
+    )
     print(f"Ray runs at {head.address}", flush=True)
     while not ended.wait(2.0):
         if running(options.home) is None:

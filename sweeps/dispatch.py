@@ -19,6 +19,7 @@ from sweeps.records import Claim, Trial, TrialState
 from sweeps.reports import MalformedReport, describe_error, is_divergent, read_report
 from sweeps.runs import Objective, Places, Run
 from sweeps.scheduler import PointScheduler
+from sweeps.sharing import Share
 from sweeps.store import Store
 from sweeps.trial_queue import TrialQueue
 from sweeps.writer import Ending, StoreWriter
@@ -50,10 +51,14 @@ class Dispatcher:
         scheduler: PointScheduler,
         limits: Limits,
         objective: Objective | None = None,
+        share: Share | None = None,
         device: str = "cpu",
         lookahead: int = 1,
     ) -> None:
-        """``lookahead``: proposals that may be asked for before earlier ones have ended."""
+        """``lookahead``: proposals that may be asked for before earlier ones have ended.
+
+        ``share``: how much of the cluster may be used; None = as much as Tune finds.
+        """
         self._store = store
         self._sweep_id = claim.sweep_id
         self._proposer = proposer
@@ -63,6 +68,7 @@ class Dispatcher:
         self._limits = limits
         self._objective = objective
         self._metric = None if objective is None else objective.metric
+        self._share = share
         self._device = device
         self._queue = TrialQueue(
             store,
@@ -76,6 +82,7 @@ class Dispatcher:
         )
         self._losses: dict[int, int] = {}
         self._running: set[Run] = set()
+        # Trial -> workers that died under it in a row, earlier drivers' included.
         self._lock = threading.Lock()
         self._stop: Stop | None = None
         self._stop_since = math.inf
@@ -86,11 +93,11 @@ class Dispatcher:
 
     def replay(self) -> None:
         """Feed the proposer with what the store has; queue what is unfinished."""
-        self._queue.replay()
         tried = self._store.open_attempts(self._sweep_id)
         self._losses = {number: endings.losses(attempts) for number, attempts in tried.items()}
 
     @property
+        self._queue.replay()
     def finished(self) -> str | None:
         """Why nothing more will be proposed, once that is so."""
         return self._queue.finished
@@ -108,7 +115,7 @@ class Dispatcher:
             self.take_ended()
             self._refresh_result()
             self._check_limits()
-            trial = None if self._stop else self._queue.next_waiting() or self._propose()
+            trial = self._queue.next_waiting() or self._propose() if self._may_start() else None
         except StoreUnavailable as error:
             log.warning("%s; trying again", error)
             return None
@@ -179,6 +186,8 @@ class Dispatcher:
         self._scheduler.started(run.trial)
         self._limits.started(run.trial)
         if self._stop is not None:
+        if self._share is not None:
+            self._share.started()
             self._ask_to_stop(run)
 
     def report(self, run: Run, result: dict[str, Any]) -> bool:
@@ -227,6 +236,11 @@ class Dispatcher:
     def _refresh_result(self) -> None:
         now = time.monotonic()
         if self.told != self._result_told and now >= self._next_result:
+    def _may_start(self) -> bool:
+        if self._stop is not None:
+            return False
+        return self._share is None or self._share.allows(len(self._running))
+
             self.result = self._proposer.result()
             self._result_told = self.told
             # A result that takes long to find out is found out less often.

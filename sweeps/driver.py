@@ -29,6 +29,7 @@ from sweeps.limits import Limits
 from sweeps.plans import Plan, plan
 from sweeps.records import Claim, Sweep, SweepState
 from sweeps.runs import Places
+from sweeps.sharing import Share, View, keep_looking
 from sweeps.store import Store
 from sweeps.watch import Watcher
 from sweeps.writer import StoreWriter
@@ -71,8 +72,10 @@ class Driver:
         self._sweep = store.get_sweep(claim.sweep_id)
         self._plan = plan(store, self._sweep)
         self._writer = StoreWriter(store, claim, self._on_lost)
+        asked = self._plan.resources
+        self._share = Share(claim.sweep_id, asked.cpus, asked.gpus, self._plan.concurrency)
         self._dispatcher = _dispatcher(
-            store, claim, self._writer, self._plan, self._sweep, home, data_home
+            store, claim, self._writer, self._plan, self._sweep, home, data_home, self._share
         )
         self._leaving = leaving or threading.Event()
         self._ended = threading.Event()
@@ -125,17 +128,21 @@ class Driver:
         from sweeps import tuning
 
         resources = self._plan.resources
-        fits = cluster.shape().fits(resources.cpus, resources.gpus)
+        self._share.look(self._view())
+        keep_looking(self._share, self._view, self._ended)
         tuning.run(
             self._dispatcher,
             self._trainable or tuning.train,
             cpus=resources.cpus,
             gpus=resources.gpus,
-            concurrency=capacity.concurrency(self._plan.concurrency, fits),
+            share=self._share,
             folder=self._tune_folder,
             on_done=self.end,
             must_abort=lambda: self._dispatcher.is_grace_over,
         )
+
+    def _view(self) -> View:
+        return View(cluster.shape(), cluster.free(), self._store.demands())
 
     def _wait_for_resources(self) -> bool:
         """Wait until a trial can run at all; False if told to stop before."""
@@ -231,6 +238,7 @@ def _dispatcher(
     sweep: Sweep,
     home: Path,
     data_home: str | None,
+    share: Share,
 ) -> Dispatcher:
     gpus = plan.resources.gpus
     return Dispatcher(
@@ -242,6 +250,7 @@ def _dispatcher(
         scheduler=plan.scheduler,
         limits=Limits(
             plan.budget, gpus=gpus, started_at=sweep.started_at, per_trial=plan.limits
+        share=share,
         ),
         objective=plan.objective,
         device="cuda" if gpus > 0 else "cpu",

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 # Seconds.
 _PERIOD = 1.0
-_FIRST_PAUSE, _LAST_PAUSE = 1.0, 30.0
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 10.0
 #: Between two notes in the store on how far behind the mirror is.
 _NOTE = 5.0
 #: A sweep whose experiment was deleted is sent again at most this often.

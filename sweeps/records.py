@@ -181,6 +181,22 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """What a driven sweep has and wants of the cluster."""
+
+    sweep_id: str
+    #: Of one trial.
+    cpus: float
+    gpus: float
+    #: Trials at once that its spec asks for; None = as many as fit.
+    concurrency: int | None
+    waiting: int
+    running: int
+    #: When a trial of it last started for the first time, microseconds since 1970; 0 = never.
+    last_start: int
+
+
+@dataclass(frozen=True)
 class NewTrial:
     """A trial to be added to a sweep. The store gives it its number."""
 

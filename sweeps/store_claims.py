@@ -6,7 +6,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from sweeps.errors import LeaseLost
-from sweeps.records import DRIVER_LOST, Claim, Kind, Request, Runner, Sweep, SweepState, TrialState
+from sweeps.records import (
+    DRIVER_LOST,
+    Claim,
+    Demand,
+    Kind,
+    Request,
+    Runner,
+    Sweep,
+    SweepState,
+    TrialState,
+)
 from sweeps.store_connection import Database, Write, json_safe, microseconds
 from sweeps.store_rows import time_of
 from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_trials
@@ -110,6 +120,23 @@ class ClaimVerbs(Database):
         with self._reading() as conn:
             return [Runner(row.owner, time_of(row.at), row.info) for row in conn.execute(query)]
 
+    def demands(self) -> list[Demand]:
+        """Return what each sweep that is driven now, and shall go on, has and wants."""
+        last = (
+            sa.select(sa.func.max(trials.c.started_at))
+            .where(trials.c.sweep_id == sweeps.c.id)
+            .scalar_subquery()
+        )
+        query = sa.select(
+            sweeps.c.id, sweeps.c.spec, sweeps.c.n_waiting, sweeps.c.n_running, last.label("last")
+        ).where(
+            sweeps.c.state == SweepState.RUNNING.value,
+            sweeps.c.requested == "none",
+            ~self._is_lapsed(sweeps.c.lease_until),
+        )
+        with self._reading() as conn:
+            return [_demand(row) for row in conn.execute(query)]
+
     def _first_free(self, write: Write, kinds: Sequence[Kind]) -> sa.Row[Any, Any] | None:
         """Lock a sweep that wants a driver; other runners pass it by."""
         is_running = sweeps.c.state == SweepState.RUNNING.value
@@ -154,6 +181,19 @@ class ClaimVerbs(Database):
         )
         for row in write.conn.execute(abandoned).all():
             carry_out(write, row, row.requested)
+
+
+def _demand(row: sa.Row[Any, Any, Any, Any, Any]) -> Demand:
+    resources = row.spec.get("resources") or {}
+    return Demand(
+        sweep_id=row.id,
+        cpus=float(resources.get("cpus", 1.0)),
+        gpus=float(resources.get("gpus", 0.0)),
+        concurrency=row.spec.get("concurrency"),
+        waiting=row.n_waiting,
+        running=row.n_running,
+        last_start=row.last or 0,
+    )
 
 
 def fenced(write: Write, claim: Claim) -> sa.Row[Any]:

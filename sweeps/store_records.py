@@ -86,13 +86,35 @@ def _insert_metrics(
                 }
             )
     if rows:
-        write.conn.execute(insert_new(write, metrics), rows)
+        _insert_points(write, rows)
     write.conn.execute(
         sa.update(attempts)
         .where(attempts.c.id == attempt.id)
         .values(last_seq=attempt.last_seq + len(rows), provenance=provenance, unmirrored=True)
     )
     return latest
+
+
+def _insert_points(write: Write, rows: list[dict[str, Any]]) -> None:
+    """Insert metric rows that are not there yet."""
+    if write.conn.dialect.name == "sqlite":
+        write.conn.execute(insert_new(write, metrics), rows)
+        return
+    # One statement, where a list of rows would be a statement for each.
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    write.conn.execute(_INSERT_COLUMNS, columns)
+
+
+_INSERT_COLUMNS = sa.text(
+    """
+    INSERT INTO metrics (attempt_id, seq, name_id, step, value, at)
+    SELECT * FROM unnest(
+        CAST(:attempt_id AS bigint[]), CAST(:seq AS bigint[]), CAST(:name_id AS bigint[]),
+        CAST(:step AS bigint[]), CAST(:value AS double precision[]), CAST(:at AS bigint[])
+    )
+    ON CONFLICT DO NOTHING
+    """
+)
 
 
 def _insert_series(write: Write, sweep: sa.Row[Any], item: TrialReports) -> None:

@@ -27,6 +27,8 @@ from ray.tune.search import Searcher
 
 from sweeps.dispatch import Dispatcher
 from sweeps.runs import Run
+from sweeps.sharing import Share
+from worker.errors import HostLost
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +38,11 @@ _SETTINGS = {
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     # No snapshots of an experiment that is never restored.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
-    # Quick reports come in threes, and none later than 3 s after it was made: a third of the
-    # requests. Tune 2.60 takes the two for each other, so they are alike.
-    "TUNE_RESULT_BUFFER_LENGTH": "3",
-    "TUNE_RESULT_BUFFER_MIN_TIME_S": "3",
-    "TUNE_RESULT_BUFFER_MAX_TIME_S": "3",
+    # Quick reports come together, and none much later than _BUFFER_SECONDS after it was made: a
+    # part of the requests. Tune 2.60 takes length and time for each other.
+    "TUNE_RESULT_BUFFER_LENGTH": "2",
+    "TUNE_RESULT_BUFFER_MIN_TIME_S": "5",
+    "TUNE_RESULT_BUFFER_MAX_TIME_S": "5",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
@@ -51,11 +53,16 @@ Trainable = Callable[[dict[str, Any]], None]
 
 _LOST = (
     ActorUnschedulableError,
+    HostLost,
     NodeDiedError,
     OutOfMemoryError,
     RayActorError,
     WorkerCrashedError,
 )
+#: Sore than 1, or Tune does not buffer; the environment takes whole numbers only.
+_BUFFER_SECONDS = 1.01
+#: Trials at once where the sweep's share is what limits them.
+_MANY = 1024
 #: Seconds between looks for trials that Tune dropped without a word.
 _LOOK_SECONDS = 1.0
 
@@ -77,13 +84,14 @@ def run(
     *,
     cpus: float,
     gpus: float,
-    concurrency: int,
+    share: Share,
     folder: Path,
     on_done: Callable[[], None] = lambda: None,
     must_abort: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run every trial that the dispatcher hands out, then return.
 
+    ``share`` says how many that is at a time, and how long workers without a trial are kept.
     ``folder`` becomes Tune's, with nothing in it that anybody needs later. ``on_done`` is called
     when the last trial has ended, before workers are put away. Once ``must_abort`` is true, trials
     that still run are ended without a word to them.
@@ -91,13 +99,14 @@ def run(
     os.environ.update(_SETTINGS)
     runs: dict[str, Run] = {}
     resources = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+    keeper = _Keeper(share)
     tuner = tune.Tuner(
         tune.with_resources(trainable, tune.PlacementGroupFactory([resources])),
         tune_config=tune.TuneConfig(
             search_alg=_Hand(dispatcher, runs, on_done),
-            scheduler=_Keeper(concurrency),
+            scheduler=keeper,
             num_samples=-1,
-            max_concurrent_trials=concurrency,
+            max_concurrent_trials=_MANY,
             reuse_actors=True,
             trial_name_creator=_short_name,
             trial_dirname_creator=_short_name,
@@ -106,7 +115,7 @@ def run(
             name=folder.name,
             storage_path=str(folder.parent.resolve()),
             stop=_Judge(dispatcher, runs, must_abort),
-            callbacks=[_Ear(dispatcher, runs)],
+            callbacks=[_Ear(dispatcher, runs, keeper)],
             verbose=0,
         ),
     )
@@ -154,23 +163,48 @@ class _Hand(_Unsaved, Searcher):  # type: ignore[misc]
 
 
 class _Keeper(_Unsaved, FIFOScheduler):  # type: ignore[misc]
-    """Keeps every worker warm between trials.
+    """Keeps every worker warm between trials, as long as nobody else needs its place.
 
     Tune itself keeps one, and so drops the others of a round after which the next is yet to be
-    thought out; starting them again costs seconds each.
+    thought out; starting them again costs seconds each. All of this is private to Tune: without it
+    trials only start more slowly.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, share: Share) -> None:
         super().__init__()
-        self._workers = workers
+        self._share = share
+        self._controller: Any = None
+        self._resources: Any = None
+        # Of the workers without a trial, how many were so all the time since then.
+        self._idle = 0
+        self._idle_since = time.monotonic()
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        controller = getattr(tune_controller, "_tune_controller", tune_controller)
-        cache = getattr(controller, "_actor_cache", None)
-        # Private to Tune: without it trials only start more slowly.
-        if self._workers and cache is not None:
-            cache.increase_max(trial.placement_group_factory, self._workers)
-            self._workers = 0
+        if self._controller is not None:
+            return
+        self._controller = getattr(tune_controller, "_tune_controller", tune_controller)
+        self._resources = trial.placement_group_factory
+        cache = getattr(self._controller, "_actor_cache", None)
+        if cache is not None:
+            cache.increase_max(self._resources, _MANY)
+        if hasattr(self._controller, "_buffer_length"):
+            self._controller._buffer_length = _BUFFER_SECONDS
+
+    def put_away(self) -> None:
+        """End workers that have had no trial for too long: others may be waiting for the place."""
+        cache = getattr(self._controller, "_actor_cache", None)
+        if cache is None:
+            return
+        self._idle = min(self._idle, cache.num_cached_objects)
+        if time.monotonic() - self._idle_since < self._share.idle_seconds:
+            return
+        for _ in range(self._idle):
+            worker = cache.pop_cached_object(self._resources)
+            worker.set_on_stop(None)
+            worker.set_on_error(None)
+            self._controller._remove_actor(tracked_actor=worker)
+        self._idle = cache.num_cached_objects
+        self._idle_since = time.monotonic()
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
         """No choice: Tune then takes the oldest that waits, without a look at every trial."""
@@ -200,9 +234,10 @@ class _Judge(_Unsaved, tune.Stopper):  # type: ignore[misc]
 class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
     """Hears of starts and ends."""
 
-    def __init__(self, dispatcher: Dispatcher, runs: dict[str, Run]) -> None:
+    def __init__(self, dispatcher: Dispatcher, runs: dict[str, Run], keeper: _Keeper) -> None:
         self._dispatcher = dispatcher
         self._runs = runs
+        self._keeper = keeper
         self._next_look = 0.0
 
     def on_trial_start(
@@ -237,6 +272,7 @@ class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **_: Any) -> None:
         """Find trials that Tune ended without calling back: their worker could not be reused."""
+        self._keeper.put_away()
         if self._runs and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._dispatcher.look()

@@ -293,3 +293,24 @@ def test_asha_stops_points_early_and_nothing_is_left_of_their_checkpoints(stack:
     folder = stack.home / "checkpoints" / sweep_id
     assert [path.name for path in folder.iterdir()] == ["starts"]
     assert not list((stack.home / "tune").glob(f"{sweep_id}*"))
+
+
+def test_two_sweeps_on_a_full_cluster_take_turns_and_a_paused_one_gives_its_place_up(
+    stack: Stack,
+) -> None:
+    slow = {"steps": 4, "batch_size": 100}
+    first = stack.submit(num_points=400, base=slow)
+    stack.wait(first, lambda sweep: sweep.trials["running"] == 2, "on both CPUs")
+    second = stack.submit(num_points=6, base=slow)
+
+    def is_beside(sweep: Sweep) -> bool:
+        return min(sweep.trials["running"], stack.store.get_sweep(second).trials["running"]) > 0
+
+    stack.wait(first, is_beside, "beside the other")
+    stack.wait(second, lambda sweep: sweep.trials["complete"] >= 2, "in its middle")
+    assert not stack.store.get_sweep(first).state.is_finished()
+    stack.store.request(first, "pause")
+    stack.wait(second, lambda sweep: sweep.trials["running"] == 2, "on both CPUs")
+    stack.finish(second)
+    stack.store.request(first, "cancel")
+    stack.finish(first)

@@ -1,0 +1,87 @@
+"""Times the sweep engine: what a sweep costs beside training, and how fast its store and API are.
+
+    python -m benchmarks.sweep [--only orchestration|store|http|growth] [--store sqlite|postgresql]
+                               [--json FILE] [--default-trials N] [--growth-trials N]
+
+Each part starts what it needs (Ray, MLflow, a runner, the API) in a folder of its own and removes
+it. The trainable reports and does nothing else, so every second is overhead. Tune alone runs on
+the same cluster, in the same call; its defaults with its MLflow callback take minutes, so fewer
+trials of them may be run and their time is then multiplied.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.sweep_growth import growth
+from benchmarks.sweep_http import http
+from benchmarks.sweep_orchestration import orchestration
+from benchmarks.sweep_parts import Figure, Options, database
+from benchmarks.sweep_store import store
+
+Part = Callable[[Options], list[Figure]]
+
+PARTS: dict[str, Part] = {
+    "orchestration": orchestration,
+    "store": store,
+    "http": http,
+    "growth": growth,
+}
+STORES = ("sqlite", "postgresql")
+
+
+def measure(parts: list[str], stores: list[str], arguments: argparse.Namespace) -> list[Figure]:
+    """Run the parts on each kind of store."""
+    figures: list[Figure] = []
+    for kind in stores:
+        for part in parts:
+            with (
+                tempfile.TemporaryDirectory(prefix="bench-") as folder,
+                database(kind, Path(folder)) as url,
+            ):
+                options = Options(
+                    Path(folder), kind, url, arguments.default_trials, arguments.growth_trials
+                )
+                for figure in PARTS[part](options):
+                    print(figure.line(), flush=True)
+                    figures.append(figure)
+    return figures
+
+
+def table(figures: list[Figure]) -> str:
+    """The figures as Markdown."""
+    rows = ["| part | store | figure | measured | target | |", "|---|---|---|---|---|---|"]
+    return "\n".join([*rows, *(figure.row() for figure in figures)])
+
+
+def main() -> None:
+    """Measure, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=list(PARTS), help="one part")
+    parser.add_argument("--store", choices=STORES, help="one kind of store; both by default")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--default-trials", type=int, default=40, help="of Tune's defaults")
+    parser.add_argument("--growth-trials", type=int, default=2000)
+    arguments = parser.parse_args()
+    before = os.getloadavg()[0]
+    parts = [arguments.only] if arguments.only else list(PARTS)
+    stores = [arguments.store] if arguments.store else list(STORES)
+    figures = measure(parts, stores, arguments)
+    print(table(figures))
+    print(f"\nload of the machine before: {before:.1f}, cores: {os.cpu_count()}")
+    if arguments.json:
+        about = {
+            "load_before": before,
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+        }
+        found = about | {"figures": [figure.to_json() for figure in figures]}
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""``make test`` runs twelve kills and the signals; ``make faults`` (FAULTS=all) runs everything."""
+
+import os
+
+collect_ignore = [] if os.environ.get("FAULTS") == "all" else ["test_outages.py", "test_soak.py"]

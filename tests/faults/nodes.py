@@ -1,0 +1,56 @@
+"""A second machine of the Ray cluster, on this machine: its own session and temporary folder."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sweeps import cluster
+from tests.faults.processes import in_session, kill, until
+from tests.faults.serve import WORKLOAD
+
+
+class Node:
+    """A Ray node with one CPU that joined the head of a home."""
+
+    def __init__(self, home: Path) -> None:
+        head = json.loads((home / "ray.json").read_text())
+        self.folder = Path(tempfile.mkdtemp(prefix="ndn-", dir="/tmp"))
+        token = Path(head["token_path"])
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start"]
+        command += [f"--address={head['address']}", "--num-cpus=1", "--num-gpus=0"]
+        command += ["--disable-usage-stats", "--include-log-monitor=false"]
+        command += ["--object-store-memory=100000000"]
+        environment = os.environ | cluster._head_environment(self.folder, token, WORKLOAD)
+        with (self.folder / "start.log").open("wb") as log:
+            starter = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        assert starter.wait(60) == 0, (self.folder / "start.log").read_text()[-2000:]
+        self.session = starter.pid
+
+    def raylet(self) -> int:
+        """The process that makes it a node."""
+        (pid,) = [pid for pid in in_session(self.session) if "raylet/raylet" in _name(pid)]
+        return pid
+
+    def kill(self) -> None:
+        """SIGKILL its raylet, as a machine that loses power; nothing of it may stay."""
+        kill(self.raylet())
+        until(lambda: not in_session(self.session), "the node's processes end with it", 30)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End it at the end of the tests."""
+        cluster._end_session(self.session)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _name(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""

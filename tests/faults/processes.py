@@ -1,0 +1,56 @@
+"""Finds, kills and counts the processes of a service under test. Only its own, by their ids."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from service.processes import descendants
+from sweeps import cluster
+
+
+def command_line(pid: int) -> str:
+    """The command line of a process; "" if it is gone or a zombie."""
+    with contextlib.suppress(OSError):
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode("utf-8", "replace")
+        )
+    return ""
+
+
+def below(parent: int, text: str) -> list[int]:
+    """Processes below one whose command line holds a text, oldest first."""
+    return sorted(pid for pid in descendants(parent) if text in command_line(pid))
+
+
+def in_session(session: int, text: str = "") -> list[int]:
+    """Processes of a session whose command line holds a text."""
+    return [pid for pid in cluster._members(session) if text in command_line(pid)]
+
+
+def kill(pid: int) -> None:
+    """SIGKILL one process."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; zombies do not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def until(
+    condition: Callable[[], object], what: str, seconds: float = 120.0, every: float = 0.02
+) -> None:
+    """Wait until something is so; AssertionError with ``what`` if it never is."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not in {seconds:g} s: {what}"
+        time.sleep(every)

@@ -1,0 +1,192 @@
+"""A whole service of real processes, a second Ray node beside it, and ways to hurt them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Literal
+
+from service.client import Client, ServiceError
+from service.home import Endpoints, read_endpoints
+from service.outputs import SweepOut
+from sweeps import cluster
+from sweeps.records import Sweep
+from sweeps.store import Store
+from tests.faults.nodes import Node
+from tests.faults.processes import below, command_line, in_session, kill, until
+from tests.sweeps.mlflow_server import free_port
+from worker.digits import prepare_digits
+
+ROOT = Path(__file__).parents[2]
+#: A Tune trial in a worker, as Ray titles its process.
+WORKER = "ray::ImplicitFunc"
+
+Victim = Literal["api", "runner", "driver", "worker", "mlflow", "node"]
+
+
+class Service:
+    """``serve`` on a home of its own, in processes of its own."""
+
+    def __init__(self, home: Path, data: Path, *, nodes: int = 1, store_url: str = "") -> None:
+        self.home, self.data = home, data
+        home.mkdir(parents=True, exist_ok=True)
+        data.mkdir(parents=True, exist_ok=True)
+        prepare_digits(data)
+        self.before = shared_memory()
+        self.port = free_port()
+        self._environment = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "NDSWEEP_HOME": str(home),
+            "NDSWEEP_DATA": str(data),
+            "NDSWEEP_PORT": str(self.port),
+            "NDSWEEP_MLFLOW_PORT": str(free_port()),
+            "NDSWEEP_STORE_URL": store_url or f"sqlite:///{home / 'store.db'}",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.process = self._start()
+        self.client = Client(f"http://127.0.0.1:{self.port}")
+        until(self.is_ready, "the API answers", 60)
+        self.store = Store(self._environment["NDSWEEP_STORE_URL"])
+        until(lambda: self.shape() is not None, "the runner sees a cluster", 180)
+        self.nodes = [Node(home) for _ in range(nodes)]
+        until(lambda: len(self.shape() or []) == 1 + nodes, "every node has joined", 60)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with (self.home / "serve.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.serve"],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def is_ready(self) -> bool:
+        return self.client.is_ready()
+
+    @property
+    def endpoints(self) -> Endpoints:
+        found = read_endpoints(self.home)
+        assert found is not None
+        return found
+
+    def shape(self) -> list[Any] | None:
+        """The machines that the newest runner sees."""
+        for runner in self.store.runners(15.0):
+            if runner.info.get("cluster"):
+                return list(runner.info["cluster"]["nodes"])
+        return None
+
+    # --- Sweeps -------------------------------------------------------------------------------
+
+    def submit(self, spec: dict[str, Any]) -> SweepOut:
+        """POST a sweep, as a client that repeats itself until it has an answer."""
+        key = uuid.uuid4().hex
+        return patiently(lambda: self.client.submit(spec, idempotency_key=key))
+
+    def sweep(self, sweep_id: str) -> Sweep:
+        return self.store.get_sweep(sweep_id)
+
+    def phases(self, sweep_id: str) -> list[str]:
+        """What its trials do at this moment."""
+        found = []
+        for path in self.home.glob(f"checkpoints/{sweep_id}/*/phase"):
+            with contextlib.suppress(OSError):
+                found.append(path.read_text())
+        return found
+
+    # --- Faults -------------------------------------------------------------------------------
+
+    def pids(self, victim: Victim, sweep_id: str | None = None) -> list[int]:
+        """Processes of one kind; of the driver, that of a sweep if it has one."""
+        serve = self.process.pid
+        match victim:
+            case "api":
+                return below(serve, "-m service.api")
+            case "runner":
+                return below(serve, "-m sweeps.runner")
+            case "mlflow":
+                return below(serve, "-m mlflow server")[:1]
+            case "driver":
+                own = self._drivers_of(sweep_id)
+                return own or below(serve, "-m sweeps.driver")
+            case "worker":
+                return self.workers() or self.workers("ray::IDLE")
+            case "node":
+                return [node.raylet() for node in self.nodes]
+
+    def _drivers_of(self, sweep_id: str | None) -> list[int]:
+        alive = set(below(self.process.pid, "-m sweeps.driver"))
+        return [
+            driver["pid"]
+            for runner in self.store.runners(30.0)
+            for driver in runner.info["drivers"]
+            if driver["sweep"] == sweep_id and driver["pid"] in alive
+        ]
+
+    def workers(self, title: str = WORKER) -> list[int]:
+        """Ray workers, on both nodes, whose process title begins so."""
+        head = cluster.running(self.home)
+        sessions = [node.session for node in self.nodes] + ([head.session] if head else [])
+        found = [pid for session in sessions for pid in in_session(session, title)]
+        return [pid for pid in found if command_line(pid).startswith(title)]
+
+    def hurt(self, victim: Victim, sweep_id: str | None = None) -> None:
+        """SIGKILL one process of a kind. A node comes back, as an operator would start it."""
+        if victim == "node":
+            node = self.nodes.pop()
+            node.kill()
+            self.nodes.append(Node(self.home))
+            return
+        until(lambda: self.pids(victim, sweep_id), f"there is a {victim}", 90)
+        kill(self.pids(victim, sweep_id)[0])
+
+    def terminate(self, pid: int) -> float:
+        """SIGTERM one process; the seconds until it is gone."""
+        from tests.faults.processes import is_alive
+
+        began = time.monotonic()
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not is_alive(pid), f"{command_line(pid)[:80]} ends", 30)
+        return time.monotonic() - began
+
+    # --- End ----------------------------------------------------------------------------------
+
+    def stop(self) -> float:
+        """SIGTERM of the whole; the seconds it took. Nothing of it may be left."""
+        for node in self.nodes:
+            node.stop()
+        head = cluster.running(self.home)
+        everything = below(self.process.pid, "")
+        began = time.monotonic()
+        self.process.terminate()
+        code = self.process.wait(60)
+        took = time.monotonic() - began
+        self.client.close()
+        self.store.close()
+        left = [command_line(pid) for pid in everything if command_line(pid)]
+        assert (code, left) == (0, [])
+        assert head is None or not Path(head.folder).exists()
+        assert shared_memory() <= self.before
+        return took
+
+
+def shared_memory() -> set[str]:
+    """What lies in shared memory, but for databases, which are not the service's."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("PostgreSQL")}
+
+
+def patiently(ask: Any, seconds: float = 60.0) -> Any:
+    """Ask a service until it answers."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except (ServiceError, OSError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,84 @@
+"""SIGKILL of any part at any moment of a sweep costs nothing that was recorded and nothing planned.
+
+``make test`` runs the twelve cells of ``QUICK``; with FAULTS=all, as ``make faults`` sets it, every
+victim is killed at every moment.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Literal, get_args
+
+import pytest
+
+from sweeps.records import SweepState
+from tests.faults.checks import TRIALS, assert_whole, finished, small_sweep
+from tests.faults.processes import until
+from tests.faults.service_under_test import Service, Victim, patiently
+
+pytestmark = pytest.mark.stack
+
+Moment = Literal["record", "start", "step", "half", "cancel", "checkpoint"]
+
+QUICK: list[tuple[Victim, Moment]] = [
+    ("api", "record"),
+    ("api", "cancel"),
+    ("runner", "start"),
+    ("runner", "half"),
+    ("driver", "step"),
+    ("driver", "checkpoint"),
+    ("worker", "step"),
+    ("worker", "checkpoint"),
+    ("mlflow", "half"),
+    ("mlflow", "cancel"),
+    ("node", "start"),
+    ("node", "record"),
+]
+ALL: list[tuple[Victim, Moment]] = [
+    (victim, moment) for victim in get_args(Victim) for moment in get_args(Moment)
+]
+CELLS = ALL if os.environ.get("FAULTS") == "all" else QUICK
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for every cell; at the end it stops in time and leaves nothing."""
+    service = Service(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("data"))
+    try:
+        yield service
+    finally:
+        took = service.stop()
+    assert took < 10.5
+
+
+def _moments(service: Service, sweep_id: str) -> dict[Moment, Callable[[], object]]:
+    def sweep() -> dict[str, int]:
+        return service.sweep(sweep_id).trials
+
+    return {
+        "record": lambda: True,
+        "start": lambda: service.sweep(sweep_id).state == SweepState.RUNNING,
+        "step": lambda: "step 1" in service.phases(sweep_id),
+        "half": lambda: sweep()["complete"] >= TRIALS // 2,
+        "cancel": lambda: sweep()["complete"] >= 1,
+        "checkpoint": lambda: "checkpoint" in service.phases(sweep_id),
+    }
+
+
+@pytest.mark.parametrize(("victim", "moment"), CELLS, ids=lambda part: str(part))
+def test_a_kill_loses_and_repeats_nothing(service: Service, victim: Victim, moment: Moment) -> None:
+    sampler = "grid" if moment in ("step", "half") else "random"
+    spec = small_sweep(sampler, f"{victim}-{moment}")
+    submitted = service.submit(spec)
+    until(_moments(service, submitted.id)[moment], f"the moment: {moment}", every=0.01)
+    if moment == "cancel":
+        patiently(lambda: service.client.cancel(submitted.id))
+
+    service.hurt(victim, submitted.id)
+
+    sweep = finished(service, submitted.id)
+    if moment == "cancel":
+        assert sweep.state == SweepState.CANCELLED
+        again = patiently(lambda: service.client.cancel(submitted.id))
+        assert again.state == "cancelled"
+    assert sweep.id == submitted.id
+    assert_whole(service, sweep.id, service.sweep(sweep.id).spec)
