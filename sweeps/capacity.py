@@ -12,6 +12,12 @@ class NodeShape:
 
     cpus: float
     gpus: float
+    #: Memory of its smallest card, where that is known.
+    card_bytes: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, without what is not known."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -22,12 +28,19 @@ class ClusterShape:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, for the store."""
-        return {"nodes": [{"cpus": node.cpus, "gpus": node.gpus} for node in self.nodes]}
+        return {"nodes": [node.to_json() for node in self.nodes]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "ClusterShape":
         """The inverse of ``to_json``."""
-        return cls(tuple(NodeShape(n["cpus"], n["gpus"]) for n in data["nodes"]))
+        nodes = data["nodes"]
+        return cls(tuple(NodeShape(n["cpus"], n["gpus"], n.get("card_bytes")) for n in nodes))
+
+    @property
+    def card_bytes(self) -> int | None:
+        """Memory of the smallest card, on which a trial may be placed; None while unknown."""
+        sizes = [node.card_bytes for node in self.nodes if node.card_bytes is not None]
+        return min(sizes, default=None)
 
     def fits(self, cpus: float, gpus: float) -> int:
         """How many such trials run at the same time; 0 = none, ever."""

@@ -33,6 +33,7 @@ PRELOAD = "worker.tune_trainable"
 # Seconds.
 _START_LIMIT = 60.0
 _STOP_LIMIT = 2.0
+_CARDS_LIMIT = 20.0
 
 
 class ClusterError(RuntimeError):
@@ -330,8 +331,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--num-cpus", type=int)
     parser.add_argument("--num-gpus", type=int)
-    options: Any = parser.parse_args(arguments)
     parser.add_argument("--preload", default=PRELOAD, help="module that each worker imports")
+    options: Any = parser.parse_args(arguments)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

@@ -67,8 +67,8 @@ class Dispatcher:
         self._scheduler = scheduler
         self._limits = limits
         self._objective = objective
-        self._metric = None if objective is None else objective.metric
         self._share = share
+        self._metric = None if objective is None else objective.metric
         self._device = device
         self._queue = TrialQueue(
             store,
@@ -80,9 +80,9 @@ class Dispatcher:
             metric=self._metric,
             lookahead=lookahead,
         )
+        # Trial -> workers that died under it in a row, earlier drivers' included.
         self._losses: dict[int, int] = {}
         self._running: set[Run] = set()
-        # Trial -> workers that died under it in a row, earlier drivers' included.
         self._lock = threading.Lock()
         self._stop: Stop | None = None
         self._stop_since = math.inf
@@ -95,9 +95,9 @@ class Dispatcher:
         """Feed the proposer with what the store has; queue what is unfinished."""
         tried = self._store.open_attempts(self._sweep_id)
         self._losses = {number: endings.losses(attempts) for number, attempts in tried.items()}
+        self._queue.replay()
 
     @property
-        self._queue.replay()
     def finished(self) -> str | None:
         """Why nothing more will be proposed, once that is so."""
         return self._queue.finished
@@ -183,11 +183,11 @@ class Dispatcher:
     def started(self, run: Run) -> None:
         """A worker has taken the trial."""
         run.attempt = self._writer.start(run.trial.number)
+        if self._share is not None:
+            self._share.started()
         self._scheduler.started(run.trial)
         self._limits.started(run.trial)
         if self._stop is not None:
-        if self._share is not None:
-            self._share.started()
             self._ask_to_stop(run)
 
     def report(self, run: Run, result: dict[str, Any]) -> bool:
@@ -233,14 +233,14 @@ class Dispatcher:
 
     # --- Inside -------------------------------------------------------------------------------
 
-    def _refresh_result(self) -> None:
-        now = time.monotonic()
-        if self.told != self._result_told and now >= self._next_result:
     def _may_start(self) -> bool:
         if self._stop is not None:
             return False
         return self._share is None or self._share.allows(len(self._running))
 
+    def _refresh_result(self) -> None:
+        now = time.monotonic()
+        if self.told != self._result_told and now >= self._next_result:
             self.result = self._proposer.result()
             self._result_told = self.told
             # A result that takes long to find out is found out less often.

@@ -248,11 +248,9 @@ def _dispatcher(
         writer,
         places=Places(home.resolve(), claim.sweep_id, data_home),
         scheduler=plan.scheduler,
-        limits=Limits(
-            plan.budget, gpus=gpus, started_at=sweep.started_at, per_trial=plan.limits
-        share=share,
-        ),
+        limits=Limits(plan.budget, gpus=gpus, started_at=sweep.started_at, per_trial=plan.limits),
         objective=plan.objective,
+        share=share,
         device="cuda" if gpus > 0 else "cpu",
         lookahead=plan.lookahead,
     )
