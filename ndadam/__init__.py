@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
     from ndadam.effective_lr import EffectiveLR
+    from ndadam.equivalents import Equivalents, equivalents
     from ndadam.logit_magnitude import LogitMagnitude, logit_rms
+    from ndadam.match_answer import MeasuredMatch
+    from ndadam.measured_match import match_alpha_v, match_rate
     from ndadam.ndadam import NDAdam
     from ndadam.param_groups import describe_groups, param_groups
     from ndadam.probe import ProbeResult, probe
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
         softmax_gradient_limits,
         softmax_gradient_ratios,
     )
+    from ndadam.torch_settings import setting_of_optimizer
     from ndadam.weight_vectors import WeightVectors, weight_vectors
     from ndadam.wide_resnet import WideResNet
 
@@ -35,9 +39,11 @@ _FILE_OF = {
     "BatchNormSoftmax": "softmax",
     "DynamicsRecord": "dynamics",
     "EffectiveLR": "effective_lr",
+    "Equivalents": "equivalents",
     "Gain": "dynamics",
     "LayerDynamics": "dynamics",
     "LogitMagnitude": "logit_magnitude",
+    "MeasuredMatch": "match_answer",
     "NDAdam": "ndadam",
     "NDAdamReference": "reference",
     "ProbeResult": "probe",
@@ -46,11 +52,15 @@ _FILE_OF = {
     "WideResNet": "wide_resnet",
     "batch_norm_softmax": "softmax",
     "describe_groups": "param_groups",
+    "equivalents": "equivalents",
     "fold_batch_norm": "scaled",
     "logit_penalty": "softmax",
     "logit_rms": "logit_magnitude",
+    "match_alpha_v": "measured_match",
+    "match_rate": "measured_match",
     "param_groups": "param_groups",
     "probe": "probe",
+    "setting_of_optimizer": "torch_settings",
     "softmax_gradient": "softmax",
     "softmax_gradient_limits": "softmax",
     "softmax_gradient_ratios": "softmax",
@@ -63,9 +73,11 @@ __all__ = [
     "BatchNormSoftmax",
     "DynamicsRecord",
     "EffectiveLR",
+    "Equivalents",
     "Gain",
     "LayerDynamics",
     "LogitMagnitude",
+    "MeasuredMatch",
     "NDAdam",
     "NDAdamReference",
     "ProbeResult",
@@ -74,11 +86,15 @@ __all__ = [
     "WideResNet",
     "batch_norm_softmax",
     "describe_groups",
+    "equivalents",
     "fold_batch_norm",
     "logit_penalty",
     "logit_rms",
+    "match_alpha_v",
+    "match_rate",
     "param_groups",
     "probe",
+    "setting_of_optimizer",
     "softmax_gradient",
     "softmax_gradient_limits",
     "softmax_gradient_ratios",

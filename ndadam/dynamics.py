@@ -37,15 +37,21 @@ class DynamicsRecord:
         effective_lr: Headline: root mean square over invariant vectors and jointly invariant
             groups; a group's value is sqrt(sum ||dw||^2 / sum ||w||^2).
         layers: Records by layer ("conv1", …).
+        shadow_step: With shadow moments, else empty: the same root mean square of
+            ||m_hat|| / sqrt(v_hat), the step that ND-Adam would take at alpha^v = 1 on the
+            gradients that this optimizer saw.
     """
 
     steps: list[int]
     effective_lr: list[float]
     layers: dict[str, LayerDynamics]
+    shadow_step: list[float] = field(default_factory=list)
 
     def series(self) -> dict[str, list[float]]:
         """Everything by flat name: "effective_lr", "effective_lr/conv1", "weight_norm/conv1", …"""
         named = {"effective_lr": self.effective_lr}
+        if self.shadow_step:
+            named["shadow_step"] = self.shadow_step
         for layer, records in self.layers.items():
             for quantity, values in vars(records).items():
                 if values:

@@ -40,7 +40,7 @@ class EffectiveLR:
         every: Optimizer steps between two records.
         shadow_betas: Feed the gradients to ND-Adam's moments with these betas, for ``gain()``.
         residual_groups: Residual streams as ``WideResNet.residual_groups`` lists them: vectors that
-            write to one channel enter the headline together.
+            write to one channel enter the headline together. None: those that ``probe`` found.
         probe: Result of ``ndadam.probe``: only vectors that it found invariant, alone or jointly,
             enter the headline. Without it all do.
         first_step: Number of the next optimizer step, for a run that goes on.
@@ -110,7 +110,9 @@ class EffectiveLR:
         table = torch.stack(self._records).cpu()
         steps, self._steps, self._records = self._steps, [], []
         headline = table[:, 0].sqrt().tolist()
-        quantities = table[:, 1:].reshape(-1, len(names), len(layers))
+        shadow = table[:, 1].sqrt().tolist() if self._shadow is not None else []
+        first = 1 if self._shadow is None else 2
+        quantities = table[:, first:].reshape(-1, len(names), len(layers))
         for i, name in enumerate(names):
             if name in _MEAN_SQUARES:
                 quantities[:, i].sqrt_()
@@ -120,7 +122,7 @@ class EffectiveLR:
             )
             for j, layer in enumerate(layers)
         }
-        return DynamicsRecord(steps, headline, by_layer)
+        return DynamicsRecord(steps, headline, by_layer, shadow)
 
     def gain(self) -> Gain | None:
         """Gain A of the shadow moments, or None without ``shadow_betas`` or before their warm-up.
@@ -221,11 +223,11 @@ class EffectiveLR:
         if self._balance is not None:
             lr, momentum, decay = map(self._settings.per_vector, ("lr", "momentum", "weight_decay"))
             self._balance.update(qq, growth, ww, gw, lr=lr, momentum=momentum, decay=decay)
+        headline = [self._headline.mean_square(qq, ww)]
         if self._shadow is not None:
-            self._shadow.update(w, self._grad, gw, ww)
-        self._records.append(
-            torch.cat([self._headline.mean_square(qq, ww)[None], self._layer_means(quantities)])
-        )
+            square = self._shadow.update(w, self._grad, gw, ww)
+            headline.append(self._headline.mean_square(square, torch.ones_like(square)))
+        self._records.append(torch.cat([torch.stack(headline), self._layer_means(quantities)]))
         self._steps.append(step)
 
     def _layer_means(self, quantities: Sequence[Tensor]) -> Tensor:

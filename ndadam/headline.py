@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ndadam.probe import ProbeResult, unit_index
+from ndadam.residual_streams import parameters_of
 from ndadam.row_buffer import RowBuffer
 
 
@@ -26,6 +27,8 @@ class Headline:
         residual_groups: Sequence[Sequence[tuple[Tensor, int]]] | None,
         probe: ProbeResult | None,
     ) -> None:
+        if residual_groups is None and probe is not None:
+            residual_groups = parameters_of(probe.streams, rows.vectors)
         units, num_units = unit_index(rows.vectors, residual_groups or [])
         counted = torch.ones(rows.num_vectors, dtype=torch.bool)
         if probe is not None:

@@ -11,6 +11,7 @@ Imports only ``math``.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,15 @@ def grid(num_steps: int, segments: int) -> tuple[int, ...]:
     last = num_steps - 1
     count = min(segments, last)
     return tuple(round(i * last / count) for i in range(count + 1)) if count else (0,)
+
+
+def interpolate(at: Sequence[float], values: Sequence[float], x: float) -> float:
+    """Straight lines between points at increasing ``at``; flat outside."""
+    right = bisect_right(at, x)
+    if right == 0 or right == len(at):
+        return values[0] if right == 0 else values[-1]
+    share = (x - at[right - 1]) / (at[right] - at[right - 1])
+    return values[right - 1] + (values[right] - values[right - 1]) * share
 
 
 def _relax(h: float, lr: tuple[float, float], x: float, steps: int) -> float:

@@ -15,17 +15,33 @@ from typing import Literal
 
 from ndadam.blocks import block_error, moving_average
 from ndadam.statistics import CONFIDENCE, equivalence_of_logs, mean_interval
-from ndadam.theory import Criterion, fit_rate
+from ndadam.theory import Criterion, burn_in_steps, fit_rate
 
-#: A window must let this many 1 / (1 - beta2) pass first, this many 1 / (1 - beta1), and this
-#: many steps at least: ND-Adam's moments hold the large first gradients until then.
-_BURN_BETA2, _BURN_BETA1, _BURN_LEAST = 3, 5, 300
 #: Slopes d log e / d log rate outside this range come from noise, not from an optimizer.
 SLOPE_RANGE = (0.5, 1.5)
 #: The block of a bootstrap spans at least this many 1 / (1 - beta1).
 _BLOCK_BETA1 = 3
 #: Least squares compares curves smoothed over this share of the window, or over a block if longer.
 _SMOOTHED_SHARE = 20
+
+__all__ = [
+    "SLOPE_RANGE",
+    "Finding",
+    "LogRatio",
+    "Pair",
+    "VerdictState",
+    "burn_in_steps",
+    "correct_rate",
+    "drift",
+    "fraction_inside",
+    "influence",
+    "judge",
+    "least_block",
+    "log_ratio",
+    "measure",
+    "rms_log_error",
+    "smooth",
+]
 
 VerdictState = Literal["matched", "not shown", "not matchable"]
 
@@ -37,12 +53,6 @@ _NAMES: dict[Criterion, str] = {
     "equal_mean": "equal mean",
     "schedule": "schedule",
 }
-
-
-def burn_in_steps(betas: tuple[float, float]) -> int:
-    """Steps to ignore at the start of an ND-Adam run before its rate is stationary."""
-    beta1, beta2 = betas
-    return math.ceil(max(_BURN_BETA2 / (1 - beta2), _BURN_BETA1 / (1 - beta1), _BURN_LEAST) - 1e-6)
 
 
 def least_block(averaging: float, every: int) -> int:

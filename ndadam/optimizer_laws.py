@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 OptimizerName = Literal["sgd", "sgdw", "adam", "adamw", "ndadam"]
+#: What is made equal: single steps, or how far many steps go.
+Level = Literal["step", "long_range"]
 
 
 class NoStationaryRate(ValueError):
@@ -158,6 +160,18 @@ def _sgd_slope(setting: OptimizerSetting) -> float:
     return 2 * decay * (1 - setting.dampening) / (1 + mu)
 
 
+def level_factor(source: OptimizerSetting, target: OptimizerSetting, level: Level) -> float:
+    """The target's effective learning rate over the source's.
+
+    Long range, each gradient moves a weight by its step times the length of the average it enters,
+    and steps that share gradients add up: a step e with averaging b goes sqrt((1+b)/(1-b)) as far.
+    """
+    if level == "step":
+        return 1.0
+    mu, beta = source.averaging, target.averaging
+    return math.sqrt((1 + mu) * (1 - beta) / ((1 - mu) * (1 + beta)))
+
+
 # --- ND-Adam -------------------------------------------------------------------------------------
 
 
@@ -188,6 +202,29 @@ def _ndadam_effective_lr(alpha_v: float, beta1: float, gain: float) -> float:
         if abs(step) <= 1e-16 * e:
             break
     return e
+
+
+# --- The first steps of a run ---------------------------------------------------------------------
+
+
+def start_up(setting: OptimizerSetting, step: int) -> float:
+    """Length of step ``step`` (from 0) over that of later ones, for uncorrelated gradients.
+
+    A momentum buffer that starts empty makes the first steps short. Adam and its relatives correct
+    the average for that, so their first steps are long: the first is a whole gradient.
+    """
+    if step < 0:
+        raise ValueError(f"step must be >= 0, got {step}")
+    kept = setting.averaging ** (step + 1)
+    if setting.optimizer in ("sgd", "sgdw"):
+        return math.sqrt(1 - kept**2)
+    return math.sqrt((1 + kept) / (1 - kept))
+
+
+def start_up_steps(setting: OptimizerSetting) -> int:
+    """Steps until ``start_up`` is within 0.1 % of 1."""
+    beta = setting.averaging
+    return math.ceil(math.log(1e-3) / math.log(beta)) if beta > 0 else 0
 
 
 # --- Time constants ------------------------------------------------------------------------------

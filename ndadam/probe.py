@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ndadam.residual_streams import Stream, find_streams, parameters_of
 from ndadam.weight_vectors import WeightVectors, weight_vectors
 
 VectorClass = Literal["invariant", "jointly_invariant", "eps_limited", "neither"]
@@ -36,10 +37,12 @@ class ProbeResult:
             to the same residual channel. "eps_limited": between the thresholds, as under a large
             eps in batch normalisation. "neither": the size matters, or the gradient was zero.
         cosines: Layer -> |cos| of the angle between gradient and vector.
+        streams: Residual streams that were judged together: (layer, first channel) of each writer.
     """
 
     classes: dict[str, tuple[VectorClass, ...]]
     cosines: dict[str, tuple[float, ...]]
+    streams: tuple[Stream, ...] = ()
 
     def counts(self) -> dict[VectorClass, int]:
         """Number of vectors in each class."""
@@ -68,19 +71,26 @@ def probe(
             are converted to float64.
         loss: ``loss(model, batch)`` returns a scalar tensor.
         residual_groups: Residual streams as ``WideResNet.residual_groups`` lists them, in
-            parameters of ``model``. Vectors of one channel are judged together.
+            parameters of ``model``. Vectors of one channel are judged together. None: the model's
+            own ``residual_groups()`` if it has them, else those found by following the forward
+            pass; an empty list: no streams.
     """
     double = copy.deepcopy(model).double().train()
     double.zero_grad(set_to_none=True)
-    with torch.enable_grad():
-        torch.autograd.backward(loss(double, _to_double(batch)))
     vectors = weight_vectors(double)
     originals = weight_vectors(model)
+    with torch.enable_grad():
+        value, found = find_streams(vectors, lambda: loss(double, _to_double(batch)))
+        torch.autograd.backward(value)
+    own = getattr(model, "residual_groups", None)
+    if residual_groups is None and callable(own):
+        residual_groups = own()
+    streams = found if residual_groups is None else _by_layer(residual_groups, originals)
     gw, gg, ww = (torch.cat(parts) for parts in zip(*map(_moments, vectors), strict=True))
     lengths = torch.cat([torch.full((v.count,), float(v.length)) for v in vectors]).to(gw)
     codes = _judge(gw, gg, ww, lengths)
-    if residual_groups is not None:
-        units, num_units = unit_index(originals, residual_groups)
+    if streams:
+        units, num_units = unit_index(originals, parameters_of(streams, originals))
         _judge_jointly_(codes, gw, gg, ww, lengths, units.to(gw.device), num_units)
     cosines = _cosine(gw, gg, ww)
     counts = [v.count for v in originals]
@@ -93,7 +103,20 @@ def probe(
             v.layer: tuple(part.tolist())
             for v, part in zip(originals, torch.split(cosines.cpu(), counts), strict=True)
         },
+        tuple(streams),
     )
+
+
+def _by_layer(
+    residual_groups: Sequence[Sequence[tuple[Tensor, int]]], vectors: Sequence[WeightVectors]
+) -> list[Stream]:
+    """Streams by the names of layers instead of their parameters."""
+    layer_of: dict[Tensor, str] = {v.parameter: v.layer for v in vectors}
+    return [
+        tuple((layer_of[parameter], channel) for parameter, channel in stream)
+        for stream in residual_groups
+        if all(parameter in layer_of for parameter, _ in stream)
+    ]
 
 
 def unit_index(

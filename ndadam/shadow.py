@@ -35,8 +35,12 @@ class ShadowMoments:
         grad: Tensor,  # (P,)
         gw: Tensor,  # (N,) <g, w>
         ww: Tensor,  # (N,) ||w||^2
-    ) -> None:
-        """Take in the gradients of one step."""
+    ) -> Tensor:  # (N,)
+        """Take in the gradients of one step.
+
+        Returns ||m_hat||^2 / v_hat, the square of the step that ND-Adam would take at alpha^v = 1:
+        0 for vectors that have had no gradient.
+        """
         beta1, beta2 = self.betas
         self.step += 1
         radial = torch.where(ww > 0, gw / ww, 0.0)
@@ -45,10 +49,11 @@ class ShadowMoments:
         self.exp_avg.lerp_(tangent, 1 - beta1)
         gg, mm = self.rows.row_dots([(tangent, tangent), (self.exp_avg, self.exp_avg)])
         self.exp_avg_sq.lerp_(gg, 1 - beta2)
+        m_hat_sq = mm / (1 - beta1**self.step) ** 2
+        v_hat = self.exp_avg_sq / (1 - beta2**self.step)
         if self.step > self.warmup:
-            m_hat_sq = mm / (1 - beta1**self.step) ** 2
-            v_hat = self.exp_avg_sq / (1 - beta2**self.step)
             self.sums += torch.stack([m_hat_sq, gg, v_hat])
+        return torch.where(v_hat > 0, m_hat_sq / v_hat, 0.0)
 
     @property
     def steps(self) -> int:
@@ -56,10 +61,15 @@ class ShadowMoments:
         return max(self.step - self.warmup, 0)
 
     def gain(self) -> tuple[Tensor, Tensor]:
-        """A and mean ||g||^2 / mean v_hat per vector, twice (N,); NaN where no gradient came."""
-        beta1 = self.betas[0]
+        """A and mean ||g||^2 / mean v_hat per vector, twice (N,); NaN where gradients have died.
+
+        A running average is at most as long as what it averages, so A beyond
+        (1 + beta1) / (1 - beta1) says that the average outlived its gradients.
+        """
+        most = (1 + self.betas[0]) / (1 - self.betas[0])
         mm, gg, vv = self.sums
-        return (1 + beta1) / (1 - beta1) * mm / gg, gg / vv
+        is_alive = (gg > 0) & (mm <= gg)
+        return torch.where(is_alive, most * mm / gg, torch.nan), gg / vv
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as copies."""

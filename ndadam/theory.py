@@ -22,11 +22,13 @@ from ndadam.lag import (
     Curve,
     Factor,
     grid,
+    interpolate,
     lag_curve,
     schedule_of_curve,
     trusted_until,
 )
 from ndadam.optimizer_laws import (
+    Level,
     NoStationaryRate,
     OptimizerName,
     OptimizerSetting,
@@ -34,16 +36,21 @@ from ndadam.optimizer_laws import (
     beta2_equivalent,
     gain_autoregressive,
     gain_without_replacement,
+    level_factor,
     lr_of_effective_lr,
     refuse_without_stationary_rate,
     relaxation_steps,
+    start_up,
+    start_up_steps,
     stationary_effective_lr,
     step_ratio,
     tangential_factor,
 )
+from ndadam.settling import SETTLING_TIMES, burn_in_steps, settling_steps
 
 __all__ = [
     "CRITERIA",
+    "SETTLING_TIMES",
     "Answer",
     "Criterion",
     "Curve",
@@ -54,6 +61,7 @@ __all__ = [
     "Prediction",
     "adam_without_decay",
     "beta2_equivalent",
+    "burn_in_steps",
     "fit_rate",
     "gain_autoregressive",
     "gain_without_replacement",
@@ -65,6 +73,7 @@ __all__ = [
     "rate_of_curve",
     "relaxation_steps",
     "schedule_answer",
+    "settling_steps",
     "stationary_effective_lr",
     "step_ratio",
     "tangential_factor",
@@ -79,7 +88,6 @@ CRITERIA: tuple[Criterion, ...] = (
     "equal_mean",
     "schedule",
 )
-Level = Literal["step", "long_range"]
 
 #: What each criterion makes equal, for the person who reads the answer. e is the source's curve,
 #: f the target's.
@@ -97,8 +105,8 @@ SEGMENTS = 500
 _SOLVER_SEGMENTS = 120
 #: Points of a schedule, straight lines between them.
 MAX_POINTS = 500
-#: Norms count as settled after this many relaxation times (e^-4 = 2 %).
-SETTLING_TIMES = 4
+#: Steps at which a schedule has points of its own while momentum builds up.
+_EARLY_STEPS = (*range(12), *range(12, 30, 3), *range(30, 100, 10), *range(100, 1000, 100))
 
 
 @dataclass(frozen=True)
@@ -174,7 +182,7 @@ def predict(
     rates = {c: rate_of_curve(c, target, wanted, gain) for c in CRITERIA[1:4]}
     rates["stationary"] = lr_of_effective_lr(target, stationary * scale, gain)
     criteria = {c: Answer(c, rates[c], FORMULAS[c], gain) for c in CRITERIA if c in rates}
-    criteria["schedule"] = schedule_answer(target, wanted, gain)
+    criteria["schedule"] = schedule_answer(target, wanted, gain, source=source)
     until = min(trusted_until(source, curve), num_steps)
     return Prediction(
         source=source,
@@ -208,18 +216,6 @@ def _resolve_level(
             "equally long, as the paper does; long_range makes many steps go equally far"
         )
     return level or "step"
-
-
-def level_factor(source: OptimizerSetting, target: OptimizerSetting, level: Level) -> float:
-    """The target's effective learning rate over the source's.
-
-    Long range, each gradient moves a weight by its step times the length of the average it enters,
-    and steps that share gradients add up: a step e with averaging b goes sqrt((1+b)/(1-b)) as far.
-    """
-    if level == "step":
-        return 1.0
-    mu, beta = source.averaging, target.averaging
-    return math.sqrt((1 + mu) * (1 - beta) / ((1 - mu) * (1 + beta)))
 
 
 # --- Criteria ------------------------------------------------------------------------------------
@@ -314,19 +310,48 @@ def _refine(
 
 
 def schedule_answer(
-    target: OptimizerSetting, wanted: Curve, gain: float, rate: float | None = None
+    target: OptimizerSetting,
+    wanted: Curve,
+    gain: float,
+    rate: float | None = None,
+    *,
+    source: OptimizerSetting | None = None,
 ) -> Answer:
     """The schedule with which the target follows a curve, predicted or measured.
 
-    Its factors are relative to ``rate``, by default the largest rate that the curve needs.
+    Its factors are relative to ``rate``, by default the largest rate that the curve needs. A
+    predicted curve leaves out how momentum builds up in the first steps, which needs ``source``; a
+    measured one has it in it.
     """
     steps = wanted.steps
     rates = schedule_of_curve(target, steps, wanted.effective_lr, gain)
     unit = max(rates) if rate is None else rate
     every = max(1, math.ceil(len(steps) / MAX_POINTS))
     keep = sorted({*range(0, len(steps), every), len(steps) - 1})
-    points = tuple((steps[i], rates[i] / unit) for i in keep)
-    return Answer("schedule", unit, FORMULAS["schedule"], gain, points)
+    points = [(steps[i], rates[i] / unit) for i in keep]
+    if target.optimizer == "ndadam":
+        points = _with_start_up(points, target, source)
+    return Answer("schedule", unit, FORMULAS["schedule"], gain, tuple(points))
+
+
+def _with_start_up(
+    points: list[tuple[int, float]], target: OptimizerSetting, source: OptimizerSetting | None
+) -> list[tuple[int, float]]:
+    """Points that undo the target's long first steps, and repeat the source's short ones.
+
+    From sgd with momentum = beta1 that is 1 - beta1^t, which is what bias correction divides by.
+    """
+    until = min(start_up_steps(target), points[-1][0])
+    early = {step for step in _EARLY_STEPS if step <= until}
+    at, values = [step for step, _ in points], [value for _, value in points]
+    steps = sorted({*at, *early})
+    found = []
+    for step in steps:
+        value = interpolate(at, values, step)
+        if step <= until:
+            value *= (1.0 if source is None else start_up(source, step)) / start_up(target, step)
+        found.append((step, value))
+    return found
 
 
 # --- Warnings ------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Commands for matches: predict (closed form, at once) and run (measured)."""
 
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -78,18 +80,85 @@ def _fields(assignments: list[str]) -> dict[str, Any]:
 
 
 @app.command()
+def curve(
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE…",
+            help="A setting whose closed-form curve is wanted: optimizer=sgd lr=0.1 …",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="A CSV file (step, effective_lr) instead.")
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="What the source trials of a match did instead."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=2, help="Length of the run in steps.")] = 80_000,
+    lr_schedule: Annotated[str, typer.Option(help="constant or cosine.")] = "constant",
+    url: Url = None,
+) -> None:
+    """Print a curve as ``follow``, which a training config of ndadam follows in a closed loop."""
+    from service.match_follow import follow_points
+
+    with ExitStack() as opened:
+        points = follow_points(
+            _fields(source or []),
+            csv=csv,
+            match=match,
+            steps=steps,
+            lr_schedule=lr_schedule,
+            service=lambda: opened.enter_context(connect(url)),
+        )
+    typer.echo("follow:")
+    for step, value in points:
+        typer.echo(f"  - [{step}, {value:.6g}]")
+
+
+@app.command()
 def run(
     spec: SpecFile,
     key: Annotated[
         str | None,
         typer.Option("--key", help="Idempotency key: the same key submits the same match once."),
     ] = None,
+    source_curve: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV file (step, effective_lr) of the source, which is then not trained."
+        ),
+    ] = None,
+    source_trial: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SWEEP/NUMBER",
+            help="A finished trial as the source; SPEC then has no base and no source.",
+        ),
+    ] = None,
+    compare: Annotated[
+        int | None,
+        typer.Option(min=2, help="Also train both on this many fresh seeds and compare results."),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="By how much the target may be worse in the comparison; 0.005 = half a point."
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Submit it and do not wait.")] = False,
     url: Url = None,
 ) -> None:
     """Submit a measured match and show it until its verdict."""
+    from service.match_input import of_trial, with_options
+
+    body = with_options(read_spec(spec), curve=source_curve, compare=compare, margin=margin)
     with connect(url) as service:
-        match = service.match(read_spec(spec), idempotency_key=key)
+        match = (
+            service.match(body, idempotency_key=key)
+            if source_trial is None
+            else service.match_of_trial(of_trial(body, source_trial), idempotency_key=key)
+        )
         typer.echo(f"{match.id}  {service.url}/matches/{match.id}")
         if not detach:
             watch_to_the_end(service, match)

@@ -205,6 +205,10 @@ class Client:
         """Create a measured match."""
         return self._send(SweepOut, "/matches", spec, idempotency_key)
 
+    def match_of_trial(self, asked: Spec, *, idempotency_key: str | None = None) -> SweepOut:
+        """Queue a match whose source is a finished trial."""
+        return self._send(SweepOut, "/matches/of-trial", asked, idempotency_key)
+
     def get_match(self, match_id: str) -> SweepOut:
         return self._get(SweepOut, f"/matches/{match_id}")
 

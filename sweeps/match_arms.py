@@ -2,11 +2,12 @@
 
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ndadam.theory import OptimizerSetting
 from sweeps.explain import explain
-from sweeps.spec import SpecModel
+from sweeps.match_curve import RecordedCurve
+from sweeps.spec_model import SpecModel
 from worker.config import FieldError, Fraction, LrSchedule, Optimizer, Rate, TrainConfig
 
 
@@ -26,8 +27,19 @@ class Arm(SpecModel):
     decay_on: Literal["vectors", "scalars", "all"] | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The fields that were set, ``optimizer`` included."""
-        return {k: v for k, v in self.model_dump().items() if v is not None}
+        """The optimizer's fields that were set, ``optimizer`` included."""
+        found = self.model_dump(include=set(Arm.model_fields))
+        return {k: v for k, v in found.items() if v is not None}
+
+
+class SourceArm(Arm):
+    """The optimizer to be matched: trained by the match, or recorded before."""
+
+    curve: RecordedCurve | None = Field(
+        None,
+        description="What the source did, recorded in a training that is over; none = the match "
+        "trains it.",
+    )
 
 
 def setting_of(config: TrainConfig, *, open_rate: bool = False) -> OptimizerSetting:

@@ -4,17 +4,16 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from ndadam.lag import Curve
-from ndadam.matching import Pair, correct_rate, log_ratio, smooth
-from ndadam.theory import Criterion, lr_of_effective_lr, rate_of_curve, schedule_answer
+from ndadam.fitted_curve import corrected_points, points_of_records, rate_of_records
+from ndadam.matching import Pair, correct_rate, log_ratio
+from ndadam.theory import Criterion
 from sweeps.match_runs import MatchRuns
+from sweeps.match_series import rms_over
 from sweeps.match_spec import MatchSpec
 from sweeps.match_state import CalibrationRun, Round
 from sweeps.records import Trial
 from worker.config import SchedulePoints
 
-#: Stretches that a measured curve is smoothed to before a rate is fitted to it.
-_STRETCHES = 200
 #: A calibration run this close to its aim ends calibration, as a multiple of the tolerance: the
 #: last correction leaves a few percent of the gap it closes (the slope is known that well).
 _CLOSE = 2.0
@@ -29,18 +28,17 @@ def predicted_rate(
     spec: MatchSpec, runs: MatchRuns, sources: Sequence[Trial], criterion: Criterion, gain: float
 ) -> float:
     """The target's rate from the source's measured curve and the measured gain."""
-    target = spec.target_setting
     start, stop = spec.chosen_window()
-    if criterion == "stationary":
-        values = runs.wanted(sources).window(start, stop).values
-        return lr_of_effective_lr(target, math.sqrt(fmean(v * v for v in values)), gain)
-    if criterion == "schedule":
-        # A measured curve peaks in its wild first steps, so its schedule is relative to the rate
-        # that goes as far in the window.
-        criterion = "equal_rotation"
-    power = 2 if criterion == "equal_rotation" else 1
-    curve = _curve(spec, runs, sources, start, stop, power)
-    return rate_of_curve(criterion, target, curve, gain)
+    recorded = runs.wanted(sources).window(start, stop)
+    return rate_of_records(
+        criterion,
+        spec.target_setting,
+        recorded.values,
+        every=recorded.every,
+        start=start,
+        factor=spec.factor(),
+        gain=gain,
+    )
 
 
 def predicted_points(
@@ -49,31 +47,27 @@ def predicted_points(
     """For criterion schedule, the points that follow the source's measured curve."""
     if spec.chosen_criterion() != "schedule":
         return None
-    rate = predicted_rate(spec, runs, sources, "schedule", gain)
-    curve = _curve(spec, runs, sources, 0, spec.num_steps, 2)
-    points = schedule_answer(spec.target_setting, curve, gain, rate).points
-    assert points is not None
-    return tuple((step, float(f"{factor:.6g}")) for step, factor in points)
-
-
-def _curve(
-    spec: MatchSpec,
-    runs: MatchRuns,
-    sources: Sequence[Trial],
-    start: int,
-    stop: int,
-    power: int,
-) -> Curve:
-    """The wanted curve, smoothed to stretches that stand at their middle step."""
-    recorded = runs.wanted(sources).window(start, stop)
-    width = max(1, len(recorded.values) // _STRETCHES)
-    values = smooth(recorded.values, width, power=power)
-    first = -(-start // recorded.every) * recorded.every
-    steps = tuple(
-        first + (i * width + (width - 1) // 2) * recorded.every for i in range(len(values))
+    recorded = runs.wanted(sources)
+    return points_of_records(
+        spec.target_setting,
+        recorded.values,
+        every=recorded.every,
+        rate=predicted_rate(spec, runs, sources, "schedule", gain),
+        gain=gain,
+        shadow=runs.shadow(sources),
+        least=spec.least_block,
     )
-    factor = spec.factor()
-    return Curve(steps, tuple(factor(step) for step in steps), tuple(values))
+
+
+def next_points(
+    runs: MatchRuns, sources: Sequence[Trial], targets: Sequence[Trial], points: SchedulePoints
+) -> SchedulePoints:
+    """The points after a calibration round, whose runs show where the curve still departs."""
+    wanted = runs.wanted(sources)
+    found = rms_over([runs.series(trial) for trial in targets])
+    return corrected_points(
+        points, wanted.values, found.values, every=wanted.every, least=runs.spec.least_block
+    )
 
 
 # --- Rounds --------------------------------------------------------------------------------------

@@ -19,8 +19,10 @@ from ndadam.theory import (
     predict,
 )
 from sweeps.match_calibration import predicted_rate
+from sweeps.match_comparison import compared
 from sweeps.match_result import (
     CalibrationRow,
+    ComparisonFindings,
     CostRow,
     CriterionRow,
     Curves,
@@ -44,18 +46,22 @@ _USUAL_GAIN = (0.7, 1.3)
 _USUAL_MEMORY = (0.9, 1.1)
 _SMALL_KAPPA = 0.05
 _SMALL_RESIDUAL = 0.01
+_ONE_RECORDED_RUN = (
+    "The source is one recorded run: how its seeds differ is in no interval, and the gain A is not "
+    "known before calibration."
+)
 
 
 def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchResult:
     """Everything found so far."""
     prediction = closed_form(spec)
-    probe = probe_of(state.sources)
+    probe = probe_of([*state.sources, *state.verdicts])
     is_judged = bool(state.verdicts) and state.refused is None
     verdict = earned(spec, runs, state) if is_judged else None
     if state.refused is not None:
         verdict = refusal(spec, state)
     return MatchResult(
-        stage=_stage(state),
+        stage=_stage(spec, state),
         progress=_progress(spec, runs, state),
         rate_name=spec.rate_name,
         criterion=spec.chosen_criterion(),
@@ -69,7 +75,11 @@ def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchRe
         classes=dict(probe.get("counts", {})),
         curves=_curves(spec, runs, state) if _has_curves(state) else None,
         cost=_cost(runs),
-        warnings=_warnings(prediction, state, probe, verdict),
+        comparison=_comparison(spec, state),
+        warnings=[
+            *_warnings(prediction, state, probe, verdict),
+            *([_ONE_RECORDED_RUN] if spec.source.curve is not None else []),
+        ],
     )
 
 
@@ -88,25 +98,35 @@ def closed_form(spec: MatchSpec) -> Prediction | None:
 
 
 def _has_curves(state: MatchState) -> bool:
-    return bool(state.sources) and state.refused is None
+    return state.has_source and state.refused is None
 
 
-def _stage(state: MatchState) -> Stage:
-    if state.refused is not None or state.verdicts:
+def _comparison(spec: MatchSpec, state: MatchState) -> ComparisonFindings | None:
+    if spec.compare is None or not state.compared or state.refused is not None:
+        return None
+    return compared(spec.compare, state.compared[::2], state.compared[1::2])
+
+
+def _stage(spec: MatchSpec, state: MatchState) -> Stage:
+    if state.refused is not None:
         return "done"
-    if not state.sources:
+    if state.verdicts:
+        return "comparison" if spec.compare is not None and not state.compared else "done"
+    if not state.has_source:
         return "source"
     return "verdict" if state.is_calibrated else "calibration"
 
 
 def _progress(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> float:
     """Steps of ended trials over those planned, one more calibration round until it is over."""
-    if _stage(state) == "done":
+    if _stage(spec, state) == "done":
         return 1.0
     rounds = max(len(state.rounds) + (not state.is_calibrated), min(1, spec.max_corrections))
     calibration = rounds * spec.calibration_replicates
     short = spec.calibration_steps or spec.num_steps
-    planned = 2 * spec.replicates * spec.num_steps + calibration * short
+    full = spec.replicates * (1 if spec.source.curve is not None else 2)
+    full += 2 * len(spec.comparison_seeds())
+    planned = full * spec.num_steps + calibration * short
     done = sum(trial.step for trial in runs.all() if trial.state.is_finished())
     return min(1.0, done / planned)
 
@@ -181,6 +201,9 @@ def _source(
 
 def _measured_source(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Interval:
     """Root mean square in the window, over seeds."""
+    if not state.sources:
+        window = runs.wanted([]).window(*spec.chosen_window()).values
+        return _over_seeds([math.sqrt(fmean(v * v for v in window))])
     values = []
     for trial in state.sources:
         window = runs.series(trial).window(*spec.chosen_window()).values

@@ -21,7 +21,12 @@ def rounded(rate: float) -> float:
 
 
 def source_proposals(spec: MatchSpec) -> list[Proposal]:
-    """One run of the source per seed, with shadow moments where the target is ndadam."""
+    """One run of the source per seed, with shadow moments where the target is ndadam.
+
+    None where its curve was recorded before.
+    """
+    if spec.source.curve is not None:
+        return []
     shadow = spec.target_setting.betas if spec.target.optimizer == "ndadam" else None
     return [
         Proposal(
@@ -67,6 +72,19 @@ def verdict_proposals(
             measurement=_measurement(spec, None),
         )
         for seed in spec.seeds()
+    ]
+
+
+def comparison_proposals(
+    spec: MatchSpec, rounds: int, rate: float, points: SchedulePoints | None
+) -> list[Proposal]:
+    """Source and target at the matched rate on fresh seeds, in pairs, without measurement."""
+    source = (0, {"optimizer": spec.source.optimizer}, spec.source_config)
+    target = (1 + rounds, _params(spec, rate), spec.target_config(rate, points))
+    return [
+        Proposal(point=point, params=params, config=_with_seed(config, seed), role="comparison")
+        for seed in spec.comparison_seeds()
+        for point, params, config in (source, target)
     ]
 
 

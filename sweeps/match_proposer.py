@@ -7,10 +7,17 @@ the store's trials goes on where an earlier one stopped. The result it keeps is 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sweeps.match_calibration import is_close, judge_round, predicted_points, predicted_rate
+from sweeps.match_calibration import (
+    is_close,
+    judge_round,
+    next_points,
+    predicted_points,
+    predicted_rate,
+)
 from sweeps.match_findings import build_result
 from sweeps.match_plan import (
     calibration_proposals,
+    comparison_proposals,
     rounded,
     source_proposals,
     verdict_proposals,
@@ -20,6 +27,7 @@ from sweeps.match_spec import MatchSpec
 from sweeps.match_state import MatchState, Round
 from sweeps.proposals import Finished, Proposal, TrialReader, Wait
 from sweeps.records import Trial, TrialState
+from worker.config import SchedulePoints
 
 T = TypeVar("T")
 Step = Proposal | Wait | Finished
@@ -67,7 +75,7 @@ class MatchProposer:
         sources = self._stage(source_proposals(spec), "source")
         if not isinstance(sources, list):
             return sources
-        now.sources = sources
+        now.sources, now.has_source = sources, True
         now.gain = mean_metric(sources, "gain") or 1.0
         criterion = spec.chosen_criterion()
         now.points = self._once(
@@ -87,6 +95,12 @@ class MatchProposer:
         if not isinstance(verdicts, list):
             return verdicts
         now.verdicts = verdicts
+        if spec.compare is not None:
+            pairs = comparison_proposals(spec, len(now.rounds), now.rate, now.points)
+            compared = self._stage(pairs, "run of the comparison")
+            if not isinstance(compared, list):
+                return compared
+            now.compared = compared
         return Finished("all done")
 
     def _calibrate(self, now: MatchState) -> Step | None:
@@ -102,6 +116,7 @@ class MatchProposer:
             now.rounds.append(self._judged(now, trials))
             found = now.rounds[-1]
             now.rate = rounded(found.next_rate)
+            now.points = self._corrected(now, trials)
             if is_close(found, spec.tolerance):
                 break
         now.is_calibrated = True
@@ -114,6 +129,16 @@ class MatchProposer:
             ("round", rate),
             trials,
             lambda: judge_round(self._spec, self._runs, now.sources, rate, trials, rounds),
+        )
+
+    def _corrected(self, now: MatchState, trials: list[Trial]) -> SchedulePoints | None:
+        points = now.points
+        if points is None:
+            return None
+        return self._once(
+            ("points", len(now.rounds)),
+            trials,
+            lambda: next_points(self._runs, now.sources, trials, points),
         )
 
     def _once(self, what: tuple[object, ...], trials: list[Trial], compute: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ source over target: positive means that the target moves too slowly. No value is
 
 from typing import Literal, TypedDict
 
-Stage = Literal["source", "calibration", "verdict", "done"]
+Stage = Literal["source", "calibration", "verdict", "comparison", "done"]
 VerdictState = Literal["matched", "not shown", "not matchable"]
 
 
@@ -62,9 +62,11 @@ class CalibrationRow(TypedDict):
 
     trial: int
     rate: float
-    #: The target's measured effective learning rate by the criterion, and the one wanted.
+    #: The target's measured effective learning rate, a root mean square over its window, and that
+    #: of a target at which ``log_ratio`` would be 0.
     effective_lr: float
     wanted: float
+    #: Source over target by the criterion.
     log_ratio: float
     #: d log e / d log rate used for the correction.
     slope: float
@@ -130,6 +132,22 @@ class CostRow(TypedDict):
     seconds: float
 
 
+class ComparisonFindings(TypedDict):
+    """Both optimizers at the matched rate, on seeds that the match did not see."""
+
+    metric: str
+    #: In the metric's unit.
+    margin: float
+    source: Interval
+    target: Interval
+    #: Target minus source, by Welch, with its 95 % interval.
+    difference: Interval
+    #: Whether the whole interval lies below the margin.
+    non_inferior: bool
+    seeds: list[int]
+    sentence: str
+
+
 class MatchResult(TypedDict):
     """Everything a match has found so far."""
 
@@ -150,6 +168,8 @@ class MatchResult(TypedDict):
     #: "neither", "eps_limited".
     classes: dict[str, int]
     curves: Curves | None
+    #: None until both have been trained on fresh seeds, and where the spec does not ask for it.
+    comparison: ComparisonFindings | None
     cost: list[CostRow]
     #: Sentences for the reader.
     warnings: list[str]

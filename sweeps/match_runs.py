@@ -6,7 +6,7 @@ from typing import Any
 
 from ndadam.matching import Pair
 from ndadam.theory import level_factor
-from sweeps.match_series import HEADLINE, Recorded, read_series, rms_over
+from sweeps.match_series import HEADLINE, SHADOW, Recorded, read_series, rms_over
 from sweeps.match_spec import MatchSpec
 from sweeps.proposals import Finished, Proposal, TrialReader, Wait
 from sweeps.records import Trial, TrialState
@@ -61,11 +61,31 @@ class MatchRuns:
         """What the target should do: the source's curve over seeds, at the chosen level."""
         spec = self.spec
         scale = level_factor(spec.source_setting, spec.target_setting, spec.level or "step")
-        mean = rms_over([self.series(trial, name) for trial in trials])
+        mean = self._recorded() or rms_over([self.series(trial, name) for trial in trials])
         return Recorded(mean.every, tuple(scale * value for value in mean.values))
 
+    def _recorded(self) -> Recorded | None:
+        """The source's curve where it was recorded before the match."""
+        curve = self.spec.source.curve
+        if curve is None:
+            return None
+        records = -(-self.spec.num_steps // curve.every)
+        return Recorded(curve.every, curve.values[:records])
+
+    def shadow(self, trials: Sequence[Trial]) -> tuple[float, ...]:
+        """ND-Adam's steps at alpha^v = 1 on the source's gradients; empty where not recorded."""
+        if not trials or not all(self._reader.series(t.number, SHADOW) for t in trials):
+            return ()
+        return rms_over([self.series(trial, SHADOW) for trial in trials]).values
+
     def pairs(self, sources: Sequence[Trial], targets: Sequence[Trial]) -> list[Pair]:
-        """Whole runs of source and target with the same seed, at the chosen level."""
+        """Whole runs of source and target with the same seed, at the chosen level.
+
+        A recorded source stands beside every target.
+        """
+        if self.spec.source.curve is not None:
+            wanted = self.wanted([]).values
+            return [Pair(wanted, self.series(target).values) for target in targets]
         return [
             Pair(self.wanted([source]).values, self.series(target).values)
             for source, target in zip(sources, targets, strict=True)

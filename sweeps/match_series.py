@@ -7,6 +7,8 @@ from statistics import fmean
 from sweeps.proposals import TrialReader
 
 HEADLINE = "effective_lr"
+#: The step that ND-Adam would take at alpha^v = 1 on the gradients of another optimizer.
+SHADOW = "shadow_step"
 
 
 class IncompleteSeries(ValueError):

@@ -21,16 +21,16 @@ from ndadam.theory import (
     OptimizerSetting,
     beta2_equivalent,
     relaxation_steps,
+    settling_steps,
 )
-from sweeps.match_arms import Arm, build_config, setting_of
+from sweeps.match_arms import Arm, SourceArm, build_config, setting_of
+from sweeps.match_comparison import Compare, refuse_unmeasured
+from sweeps.match_curve import MOST_RECORDS, refuse_other_runs
 from sweeps.spec import Budget, Label, Resources, SpecModel
 from worker.config import FieldError, SchedulePoints, TrainConfig
 from worker.schedules import Factor, build_schedule
 
 __all__ = ["Arm", "MatchSpec", "setting_of"]
-
-#: A measured series holds at most this many records per run.
-_MOST_RECORDS = 20_000
 
 
 class MatchSpec(SpecModel):
@@ -41,7 +41,10 @@ class MatchSpec(SpecModel):
         description="What both optimizers share: what is trained, steps, lr_schedule, seed. "
         "bn_scale, if unset, is the source's."
     )
-    source: Arm = Field(description="The optimizer to be matched, with its own fields.")
+    source: SourceArm = Field(
+        description="The optimizer to be matched, with its own fields; with a recorded curve it is "
+        "not trained again."
+    )
     target: Arm = Field(description="The optimizer whose learning rate is open.")
     criterion: Criterion | None = Field(
         None,
@@ -75,6 +78,11 @@ class MatchSpec(SpecModel):
         None,
         description="Length of calibration runs, stationary only; none = that of the verdict, "
         "judged in the verdict's window.",
+    )
+    compare: Compare | None = Field(
+        None,
+        description="Also train both at the matched rate on fresh seeds, and judge the results; "
+        "none = do not.",
     )
     resources: Resources = Field(default_factory=Resources, description="What a trial occupies.")
     concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
@@ -170,7 +178,9 @@ class MatchSpec(SpecModel):
     @property
     def record_every(self) -> int:
         """Steps between two records of the weight dynamics."""
-        return max(1, math.ceil(self.num_steps / _MOST_RECORDS))
+        if self.source.curve is not None:
+            return self.source.curve.every
+        return max(1, math.ceil(self.num_steps / MOST_RECORDS))
 
     @property
     def least_block(self) -> int:
@@ -201,6 +211,13 @@ class MatchSpec(SpecModel):
     def seeds(self) -> list[int]:
         """Of source and verdict runs."""
         return [self.source_config.seed + k for k in range(self.replicates)]
+
+    def comparison_seeds(self) -> list[int]:
+        """Of the runs whose results are compared: behind all that the match itself uses."""
+        if self.compare is None:
+            return []
+        first = self.seeds()[-1] + 1 + 3 * self.calibration_replicates
+        return [first + k for k in range(self.compare.replicates)]
 
     # --- Refusals -----------------------------------------------------------------------------
 
@@ -237,7 +254,8 @@ class MatchSpec(SpecModel):
                 "a match needs its length in steps, because its window counts them; set "
                 f"base.steps, got epochs = {self.base.epochs}",
             )
-        last_seed = self.base.seed + self.replicates + 3 * self.calibration_replicates
+        fresh = self.compare.replicates if self.compare is not None else 0
+        last_seed = self.base.seed + self.replicates + 3 * self.calibration_replicates + fresh
         if last_seed >= 2**31:
             raise FieldError("base.seed", f"base.seed is too large, got {self.base.seed}")
         config = self.source_config
@@ -248,6 +266,15 @@ class MatchSpec(SpecModel):
                 "lr_schedule must be constant, cosine or points in a match, got 'cosine_epoch' "
                 "(the recipe's, if you set none)",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _records_are_those_of_the_run(self) -> Self:
+        curve = self.source.curve
+        if curve is not None:
+            refuse_other_runs(curve, self.num_steps, self.source_setting)
+        if self.compare is not None:
+            refuse_unmeasured(self.compare, self.source_config.validation_fraction)
         return self
 
     @model_validator(mode="after")
@@ -335,11 +362,10 @@ class MatchSpec(SpecModel):
         return self
 
     def _refuse_early_window(self, start: int) -> None:
-        waits = {"source": SETTLING_TIMES * relaxation_steps(self.source_setting)}
-        if self.target.optimizer == "ndadam":
-            waits["target"] = burn_in_steps(self.target_setting.betas)
+        level = self.level or "step"
+        waits = settling_steps(self.source_setting, self.target_setting, level)
         side = max(waits, key=waits.__getitem__)
-        settled = math.ceil(waits[side] - 1e-6)
+        settled = waits[side]
         if start < settled:
             # The default window starts at 7/12 of the run.
             enough = math.ceil(settled * 12 / 7 / 100) * 100

@@ -33,6 +33,8 @@ class MatchState:
 
     #: Complete source runs, one per seed; empty until all are.
     sources: list[Trial] = field(default_factory=list)
+    #: Whether the source is known: its runs are complete, or it was recorded before.
+    has_source: bool = False
     #: A, averaged over sources; 1 where the target has none.
     gain: float = 1.0
     #: The rate by the chosen criterion from measured sources and gain.
@@ -45,5 +47,7 @@ class MatchState:
     rate: float | None = None
     #: Complete verdict runs, in the order of ``sources``; empty until all are.
     verdicts: list[Trial] = field(default_factory=list)
+    #: Complete runs on fresh seeds, source and target in turns; empty until all are.
+    compared: list[Trial] = field(default_factory=list)
     #: Why the match cannot be made, where it cannot.
     refused: str | None = None

@@ -1,5 +1,6 @@
 """The verdict of a match: measured source against fresh runs of the target, in a fixed window."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -18,7 +19,7 @@ from ndadam.theory import CRITERIA, Criterion
 from sweeps.match_calibration import first_slope
 from sweeps.match_result import Interval, LayerRow, Verdict
 from sweeps.match_runs import MatchRuns, layers_of, probe_of
-from sweeps.match_series import HEADLINE, rms_over
+from sweeps.match_series import HEADLINE, Recorded, rms_over
 from sweeps.match_spec import MatchSpec
 from sweeps.match_state import MatchState
 
@@ -46,7 +47,7 @@ def earned(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Verdict:
     """The verdict over all seeds, once every fresh run is complete."""
     criterion = spec.chosen_criterion()
     windowed = _windowed(spec, runs, state)
-    ratio = measure(criterion, windowed, spec.least_block)
+    ratio = _measured(spec, windowed, criterion)
     moved = drift(criterion, windowed, spec.least_block) if criterion == "stationary" else None
     source, target = _smoothed(spec, runs, state)
     inside = fraction_inside(source, target, spec.tolerance)
@@ -82,7 +83,7 @@ def measured_rates(
     windowed = _windowed(spec, runs, state)
     rates: dict[Criterion, Interval] = {}
     for criterion in _measurable(spec):
-        ratio = measure(criterion, windowed, spec.least_block)
+        ratio = _measured(spec, windowed, criterion)
         value, low, high = (
             state.rate * math.exp(x / slope) for x in (ratio.value, ratio.low, ratio.high)
         )
@@ -103,8 +104,8 @@ def layer_rows(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[Laye
     criterion = spec.chosen_criterion()
     slope = state.rounds[-1].slope if state.rounds else first_slope(spec)
     kinds = probe_of(state.sources).get("layers", {})
-    rows = []
-    for layer in layers_of(state.sources[0]):
+    rows: list[LayerRow] = []
+    for layer in layers_of(state.sources[0]) if state.sources else []:
         name = f"{HEADLINE}/{layer}"
         source = runs.wanted(state.sources, name).window(*spec.chosen_window())
         target = rms_over([runs.series(trial, name) for trial in state.verdicts])
@@ -121,6 +122,27 @@ def layer_rows(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[Laye
             )
         )
     return rows
+
+
+def _measured(spec: MatchSpec, pairs: list[Pair], criterion: Criterion) -> LogRatio:
+    """The log ratio over seeds with its interval.
+
+    Beside one recorded source the pairs share its noise, which averaging over targets does not
+    reduce: the interval over steps is that of the source against all targets taken together.
+    """
+    ratio = measure(criterion, pairs, spec.least_block)
+    if spec.source.curve is None or len(pairs) == 1:
+        return ratio
+    every = spec.record_every
+    together = rms_over([Recorded(every, tuple(pair.target)) for pair in pairs]).values
+    shared = measure(criterion, [Pair(pairs[0].source, together)], spec.least_block)
+    half = max(ratio.half_width, shared.half_width)
+    return dataclasses.replace(
+        ratio,
+        low=ratio.value - half,
+        high=ratio.value + half,
+        interval_from="steps" if shared.half_width >= ratio.half_width else ratio.interval_from,
+    )
 
 
 def _windowed(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[Pair]:

@@ -44,7 +44,7 @@ OPTIMIZER_FIELDS: dict[str, frozenset[str]] = {
     "sgd": frozenset({"lr", "momentum", "nesterov"}),
     "adam": frozenset({"lr", "betas", "eps"}),
     "adamw": frozenset({"lr", "betas", "eps"}),
-    "ndadam": frozenset({"alpha_v", "alpha_s", "alpha_s_schedule", "betas", "eps"}),
+    "ndadam": frozenset({"alpha_v", "alpha_s", "alpha_s_schedule", "betas", "eps", "follow"}),
 }
 
 _RECIPES: dict[str, dict[str, Any]] = {
@@ -134,10 +134,12 @@ class TrainConfig(BaseModel):
     dataset: str = Field("cifar10", description="Name of a prepared data set.")
     network: str = Field("wrn", description="Name of a registered network.")
     depth: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
-        22, description="Layers of the WRN, 6n + 4, at most 1,000."
+        22, description="Layers: 6n + 4 of a wrn, hidden ones of an mlp; at most 1,000."
     )
     widen_factor: Annotated[float, Field(strict=True, gt=0, le=64)] = Field(
-        7.5, description="Width multiplier k, at most 64; the groups have 16k, 32k, 64k channels."
+        7.5,
+        description="Width multiplier k, at most 64: the groups of a wrn have 16k, 32k, 64k "
+        "channels, hidden layers of an mlp 64k units.",
     )
     recipe: Recipe = Field("paper-tf", description="Where unset fields take their values from.")
     activation: Literal["leaky_relu", "relu"] | None = Field(
@@ -205,6 +207,11 @@ class TrainConfig(BaseModel):
     alpha_s_schedule: LrSchedule | None = Field(
         None, description="ND-Adam: a schedule of its own for alpha_s; none = lr_schedule."
     )
+    follow: SchedulePoints | None = Field(
+        None,
+        description="ND-Adam: effective learning rate to follow, (step, value) points with "
+        "straight lines between; alpha_v is then set by what is measured while training.",
+    )
 
     # Where and how exactly
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(
@@ -250,6 +257,10 @@ class TrainConfig(BaseModel):
                     "widen_factor",
                     f"widen_factor must make 16 x widen_factor whole, got {self.widen_factor}",
                 )
+        if self.network == "mlp" and self.shortcut is not None:
+            raise FieldError(
+                "shortcut", f"an mlp has no shortcuts; remove shortcut (got {self.shortcut!r})"
+            )
         return self
 
     @model_validator(mode="after")
@@ -281,7 +292,7 @@ class TrainConfig(BaseModel):
                 f"set steps or epochs, not both; got steps = {self.steps} and "
                 f"epochs = {self.epochs}",
             )
-        for name in ("lr_schedule", "alpha_s_schedule"):
+        for name in ("lr_schedule", "alpha_s_schedule", "follow"):
             points = getattr(self, name)
             if isinstance(points, tuple):
                 at = [step for step, _ in points]
@@ -289,9 +300,32 @@ class TrainConfig(BaseModel):
                     raise FieldError(name, f"{name} needs steps that increase, got {at[:20]}")
         return self
 
+    @model_validator(mode="after")
+    def _curve_can_be_followed(self) -> Self:
+        if self.follow is None:
+            return self
+        if self.alpha_v is not None:
+            raise FieldError(
+                "alpha_v",
+                f"alpha_v is what follow sets while training; remove one of them (got "
+                f"{self.alpha_v})",
+            )
+        values = [value for _, value in self.follow]
+        if not 0 < max(values) < 1:
+            raise FieldError(
+                "follow",
+                "follow needs effective learning rates, fractions of the weights' length per step: "
+                f"below 1 and not all 0; got {min(values):g} to {max(values):g}",
+            )
+        return self
+
     def resolved(self) -> "TrainConfig":
         """Fill every unset field that this run uses from ``PUBLISHED``."""
         defaults = {**_RECIPES[self.recipe], **PUBLISHED[self.recipe, self.optimizer]}
+        if self.follow is not None:
+            del defaults["alpha_v"]
+        if self.network == "mlp":
+            del defaults["shortcut"]
         if self.steps is None and self.epochs is None:
             defaults |= _LENGTH[self.recipe]
         missing = {k: v for k, v in defaults.items() if getattr(self, k) is None}
@@ -299,7 +333,10 @@ class TrainConfig(BaseModel):
 
     def stored(self) -> dict[str, Any]:
         """The resolved config as JSON values, without ``device``: what is stored, shown, hashed."""
-        return self.resolved().model_dump(mode="json", exclude={"device"})
+        config = self.resolved()
+        # A later field that nobody set leaves the keys of older runs as they were.
+        unused = {"device"} if config.follow is not None else {"device", "follow"}
+        return config.model_dump(mode="json", exclude=unused)
 
     def key(self) -> str:
         """Hash of ``stored()`` without the seed: equal for the replicates of one point."""

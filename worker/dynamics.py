@@ -8,9 +8,12 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from ndadam import EffectiveLR, logit_penalty, probe
+from ndadam.follow import FollowCurve
+from ndadam.probe import ProbeResult
 from worker.config import TrainConfig
 from worker.layer_meter import LayerMeter
 from worker.measurement import Measurement, Series
+from worker.schedules import piecewise_linear
 
 Batch = tuple[Tensor, Tensor]
 
@@ -69,6 +72,29 @@ class Dynamics:
             self._recorder.load(state["recorder"])
 
 
+def probed(config: TrainConfig, model: nn.Module, batch: Batch) -> ProbeResult:
+    """Which weight vectors the config's loss does not see the size of."""
+
+    def loss(network: nn.Module, images_and_labels: Batch) -> Tensor:
+        logits = network(images_and_labels[0])
+        value = F.cross_entropy(logits, images_and_labels[1])
+        if config.lambda_c is not None:
+            value = value + logit_penalty(logits, config.lambda_c)
+        return value
+
+    return probe(model, batch, loss)
+
+
+def follow_curve(
+    config: TrainConfig, model: nn.Module, optimizer: Optimizer, batch: Batch
+) -> FollowCurve | None:
+    """Closed-loop control of alpha_v where the config has a curve to follow."""
+    if config.follow is None:
+        return None
+    found = probed(config, model, batch)
+    return FollowCurve(model, optimizer, piecewise_linear(config.follow), probe=found)
+
+
 class Recorder:
     """Records weight dynamics in the window of a ``Measurement``."""
 
@@ -80,24 +106,14 @@ class Recorder:
         measurement: Measurement,
         batch: Batch,
     ) -> None:
-        def loss(network: nn.Module, images_and_labels: Batch) -> Tensor:
-            logits = network(images_and_labels[0])
-            value = F.cross_entropy(logits, images_and_labels[1])
-            if config.lambda_c is not None:
-                value = value + logit_penalty(logits, config.lambda_c)
-            return value
-
         self._measurement = measurement
-        streams = getattr(model, "residual_groups", None)
-        residual_groups = streams() if streams is not None else None
-        found = probe(model, batch, loss, residual_groups)
+        found = probed(config, model, batch)
         self.probed = {"counts": found.counts(), "layers": found.layer_classes()}
         self._effective = EffectiveLR(
             model,
             optimizer,
             every=measurement.every,
             shadow_betas=measurement.shadow_betas,
-            residual_groups=residual_groups,
             probe=found,
             # It records the steps that ``every`` divides; counted from the window's start.
             first_step=-measurement.start,
@@ -113,6 +129,8 @@ class Recorder:
         """Records since the last call; they end before the first that is NaN or infinite."""
         record = self._effective.drain()
         named = {"effective_lr": record.effective_lr}
+        if record.shadow_step:
+            named["shadow_step"] = record.shadow_step
         if self._measurement.per_layer:
             for layer, values in record.layers.items():
                 named[f"effective_lr/{layer}"] = values.effective_lr

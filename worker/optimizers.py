@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ndadam import NDAdam, param_groups
+from ndadam.follow import FollowCurve
 from worker.config import TrainConfig
 from worker.length import Length
 from worker.schedules import Factor, build_schedule
@@ -22,11 +23,10 @@ def build_optimizer(
     it is L2 in the gradient, but decoupled for adamw.
     """
     if config.optimizer == "ndadam":
-        assert config.alpha_v is not None
         assert config.alpha_s is not None
         groups = param_groups(
             model,
-            alpha_v=config.alpha_v,
+            alpha_v=config.alpha_v or 0.0,  # none: set before every step
             alpha_s=config.alpha_s,
             weight_decay=config.weight_decay or 0.0,
         )
@@ -77,7 +77,13 @@ def _torch_optimizer(
 class LearningRates:
     """Writes every group's learning rate before a step: base rate x schedule factor."""
 
-    def __init__(self, config: TrainConfig, optimizer: Optimizer, length: Length) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        optimizer: Optimizer,
+        length: Length,
+        follow: FollowCurve | None = None,
+    ) -> None:
         assert config.lr_schedule is not None
 
         def factor(schedule: Any) -> Factor:
@@ -96,6 +102,7 @@ class LearningRates:
         self._rates = [
             (base_rate(config, name), own if name == "scalars" else usual) for name in names
         ]
+        self._follow = follow
 
     def at(self, step: int) -> list[float]:
         """The rate of every group with which step ``step`` (from 0) is taken."""
@@ -105,12 +112,16 @@ class LearningRates:
         """Give the optimizer the rates of a step."""
         for group, rate in zip(self._optimizer.param_groups, self.at(step), strict=True):
             group["lr"] = rate
+        if self._follow is not None:
+            self._follow.set_rate()
 
 
 def base_rate(config: TrainConfig, group_name: str) -> float:
     """The learning rate of a group before its schedule."""
     if config.optimizer == "ndadam":
         rate = config.alpha_s if group_name == "scalars" else config.alpha_v
+        if group_name != "scalars" and config.follow is not None:
+            rate = 0.0  # FollowCurve sets it
     else:
         rate = config.lr
     assert rate is not None

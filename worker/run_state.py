@@ -15,7 +15,7 @@ from worker.batches import BatchStream
 from worker.config import TrainConfig
 from worker.device import HAS_TRITON, autocast
 from worker.device_data import load_run_data
-from worker.dynamics import Dynamics
+from worker.dynamics import Dynamics, follow_curve
 from worker.eager_steps import EagerSteps
 from worker.evaluation import evaluate
 from worker.length import run_length
@@ -52,6 +52,8 @@ def _steps_in_graph(
     if device.type != "cuda" or config.deterministic or measurement is not None or not HAS_TRITON:
         return False
     from worker.fast_wide_resnet import is_fast  # not earlier: it loads Triton
+    if config.follow is not None:  # looks at every step, and at its result every few
+        return False
 
     return is_fast(model)
 
@@ -82,6 +84,8 @@ class Run:
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
         self._rates = LearningRates(config, self.optimizer, self.length)
         self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
+        self._follow = follow_curve(config, self.model, self.optimizer, self._stream.batch(0))
+        self._rates = LearningRates(config, self.optimizer, self.length, self._follow)
         self._autocast = partial(autocast, config, device)
         self._report_every = config.report_every or self.length.steps_per_epoch
         self.tally = Tally()
@@ -158,6 +162,8 @@ class Run:
         metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
         report = self._make_report(self.step, "complete" if done else "running", metrics)
         self._last_metrics = metrics
+        if self._follow is not None:
+            metrics["alpha_v"] = self._follow.last_rate
         self.tally.reset()
         return report
 
@@ -227,6 +233,7 @@ class Run:
             state["cuda_generator"] = torch.cuda.get_rng_state(self.device)
         checkpoint.save(folder, self.step, state)
 
+            "follow": self._follow.state_dict() if self._follow is not None else None,
     def resume(self, state: dict[str, Any] | None) -> None:
         """Go on from a checkpoint, or from the start when there is none."""
         if state is None:
@@ -245,3 +252,5 @@ class Run:
         torch.set_rng_state(state["generator"])
         if self.device.type == "cuda" and "cuda_generator" in state:
             torch.cuda.set_rng_state(state["cuda_generator"], self.device)
+        if self._follow is not None:
+            self._follow.load_state_dict(state["follow"])

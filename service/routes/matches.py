@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Response
 from service.documents import DocumentRoute, json_or_yaml
 from service.errors import answers
 from service.inputs import IdempotencyKey, MatchQuery, SettingsDep, StoreDep, SweepId
+from service.match_sources import MatchOfTrial, match_of_trial
 from service.outputs import PageOut, SweepOut
 from service.submission import get_match, page_out, queue, sweep_out
 from sweeps.match_spec import MatchSpec
@@ -26,6 +27,25 @@ def create_match(
 ) -> SweepOut:
     """Queue a measured match: a few short runs, then a verdict on fresh ones."""
     match = queue("match", spec, idempotency_key, store, settings)
+    response.headers["Location"] = f"/api/v1/matches/{match.id}"
+    return sweep_out(match)
+
+
+@router.post(
+    "/of-trial",
+    status_code=201,
+    openapi_extra=json_or_yaml("MatchOfTrial"),
+    responses=answers(404, 409, 413, 415),
+)
+def create_match_of_trial(
+    asked: MatchOfTrial,
+    store: StoreDep,
+    settings: SettingsDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> SweepOut:
+    """Queue a match whose source is a finished trial, with what it recorded."""
+    match = queue("match", match_of_trial(asked, store), idempotency_key, store, settings)
     response.headers["Location"] = f"/api/v1/matches/{match.id}"
     return sweep_out(match)
 

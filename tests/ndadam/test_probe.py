@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from ndadam import WideResNet, probe, weight_vectors
+from ndadam.residual_streams import find_streams
 
 ORACLES = json.loads(Path(__file__).with_name("oracles.json").read_text())
 PAPER_TF = {"activation": "leaky_relu", "shortcut": "pool_pad", "init": "fan_in_normal"}
@@ -119,11 +120,84 @@ def test_classes_without_widening_put_the_stem_into_the_first_stream():
     assert set(result.classes["conv3"]) == {"jointly_invariant"}
 
 
-def test_without_residual_groups_nothing_is_joint():
-    result = probe(wrn(widen_factor=2, **PAPER_WRN), images(), loss)
+def test_with_an_empty_list_of_residual_groups_nothing_is_joint():
+    result = probe(wrn(widen_factor=2, **PAPER_WRN), images(), loss, [])
 
     assert result.counts()["jointly_invariant"] == 0
     assert result.layer_classes()["conv3"] == "neither"
+
+
+class Block(nn.Module):
+    """A pre-activation block that knows nothing of this package."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.bn1, self.bn2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
+        self.conv1 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+
+    def forward(self, x):
+        branch = self.conv2(self.bn2(self.conv1(self.bn1(x).relu())).relu())
+        branch += functional.dropout(x, 0.0)
+        return branch
+
+
+def test_streams_of_a_network_that_lists_none_are_found_by_following_it():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False),
+        Block(8),
+        nn.AvgPool2d(2),
+        Block(8),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+
+    result = probe(model, images(), loss)
+
+    assert result.streams == ((("conv1", 0), ("conv3", 0), ("conv5", 0)),)
+    assert result.layer_classes() == {
+        "conv1": "jointly_invariant",
+        "conv2": "invariant",
+        "conv3": "jointly_invariant",
+        "conv4": "invariant",
+        "conv5": "jointly_invariant",
+        "linear1": "neither",
+    }
+
+
+def test_streams_found_are_those_that_a_wide_residual_network_lists():
+    model = wrn(widen_factor=2, **PAPER_WRN)
+    listed = [s for s in probe(model, images(), loss).streams if len(s) > 1]
+    vectors = weight_vectors(model)
+
+    _, found = find_streams(vectors, lambda: loss(model, images()))
+
+    assert [sorted(s) for s in found] == [sorted(s) for s in listed]
+
+
+def test_a_sum_with_what_no_layer_wrote_is_judged_by_its_gradient():
+    """Stems that add the input to their output are not invariant, and must not be taken so."""
+    torch.manual_seed(0)
+
+    class Stem(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
+            self.norm, self.head = nn.BatchNorm1d(6), nn.Linear(6, 5)
+
+        def forward(self, x):
+            return self.head(self.norm(self.a(x) + self.b(x) + x))
+
+    batch = (torch.randn(64, 6), torch.randint(5, (64,)))
+
+    result = probe(Stem(), batch, loss)
+
+    assert result.streams == ((("linear1", 0), ("linear2", 0)),)
+    assert "jointly_invariant" not in result.classes["linear1"]
 
 
 def test_channels_with_an_unscaled_activation_are_not_invariant():

@@ -188,5 +188,11 @@ def test_the_documented_metrics_are_those_that_trials_report(data):
 
     *_, last = train(config, data_home=data, measurement=measurement)
 
-    reported = {re.sub("/(conv|linear)[0-9]+$", "/LAYER", n) for n in last.metrics} | {*last.series}
+    following = TrainConfig(
+        dataset="digits", network="mlp", depth=1, batch_size=32, steps=2, follow=((0, 0.01),)
+    )
+    *_, followed = train(following, data_home=data)
+    names = {*last.metrics, *followed.metrics}
+
+    reported = {re.sub("/(conv|linear)[0-9]+$", "/LAYER", n) for n in names} | {*last.series}
     assert reported == set(first_names(section(page("config.md"), "## Metrics")))

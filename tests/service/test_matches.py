@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from sweeps.match_spec import MatchSpec
+from sweeps.records import NewTrial, SweepState, TrialState
+from worker.config import config_key
+from worker.measurement import Report, Series
 
 MATCHES = "/api/v1/matches"
 SGD = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.001}
@@ -138,3 +141,101 @@ def test_the_closed_form_equals_an_independent_derivation(client, setting):
     assert found["criteria"][0]["rate"] == pytest.approx(
         known["alpha_closed_form_tangential"], rel=1e-12
     )
+
+
+class TestOtherSources:
+    def test_a_recorded_curve_is_stored_with_the_spec(self, client, match_spec):
+        match_spec["source"]["curve"] = {"every": 4, "values": [0.0103] * 5000}
+        response = client.post(MATCHES, json=match_spec)
+
+        assert response.status_code == 201, response.text
+        stored = response.json()["spec"]
+        assert MatchSpec.model_validate(stored) == MatchSpec.model_validate(match_spec)
+
+    def test_a_curve_in_percent_is_refused_by_its_field(self, client, match_spec):
+        match_spec["source"]["curve"] = {"values": [1.03] * 20_000}
+        response = client.post(MATCHES, json=match_spec)
+
+        assert response.status_code == 422
+        assert "divide percents by 100" in response.json()["detail"]
+
+    def test_a_finished_trial_gives_the_match_its_base_and_source(
+        self, client, store, match_spec, recorded_trial
+    ):
+        asked = {
+            "source": {"sweep": recorded_trial.sweep_id, "trial": recorded_trial.number},
+            "match": {"name": "of a trial", "target": match_spec["target"], "replicates": 2},
+        }
+        response = client.post(f"{MATCHES}/of-trial", json=asked)
+
+        assert response.status_code == 201, response.text
+        spec = MatchSpec.model_validate(response.json()["spec"])
+        assert (spec.source.optimizer, spec.source.lr, spec.replicates) == ("sgd", 0.1, 2)
+        assert spec.num_steps == 20_000
+        assert spec.source.curve is not None
+        assert spec.source.curve.values[:2] == (0.0103, 0.0103)
+
+    def test_a_trial_that_recorded_nothing_is_trained_again(
+        self, client, match_spec, unrecorded_trial
+    ):
+        asked = {
+            "source": {"sweep": unrecorded_trial.sweep_id, "trial": unrecorded_trial.number},
+            "match": {"name": "of a trial", "target": match_spec["target"]},
+        }
+        response = client.post(f"{MATCHES}/of-trial", json=asked)
+
+        assert response.status_code == 201, response.text
+        assert response.json()["spec"]["source"]["curve"] is None
+
+    def test_trials_that_make_no_match_are_refused(self, client, trained, assert_error):
+        def ask(trial, match):
+            asked = {"source": {"sweep": trained.id, "trial": trial}, "match": match}
+            return client.post(f"{MATCHES}/of-trial", json=asked)
+
+        target = {"name": "x", "target": {"optimizer": "ndadam"}}
+        assert_error(ask(99, target), 404, "TrialNotFound")
+        assert_error(ask(3, target), 409, "TrialNotComplete")
+        assert_error(ask(0, target), 422, "TrialMakesNoMatch")
+        assert ask(0, target | {"base": {}}).json()["fields"][0]["path"] == "match.base"
+
+
+def _ended(store, match_spec, *, with_curve):
+    """A complete source trial of 20,000 steps in a sweep of its own."""
+    spec = MatchSpec.model_validate(match_spec)
+    sweep, _ = store.create_sweep(
+        "sweep", match_spec, name="earlier", tags=[], notes="", num_trials=1
+    )
+    claim = store.claim("tester")
+    config = spec.source_config.stored()
+    (trial,) = store.add_trials(claim, [NewTrial(0, 0, {}, config, config_key(config))])
+    attempt = store.start_attempt(claim, trial.number)
+    piece = Series(start=0, every=2, values=[0.0103] * 10_000)
+    report = Report(
+        step=20_000,
+        num_steps=20_000,
+        status="complete",
+        metrics={"train_loss": 1.0},
+        series={"effective_lr": piece} if with_curve else {},
+    )
+    store.record(claim, trial.number, attempt.id, [report])
+    store.finish_attempt(
+        claim,
+        trial.number,
+        attempt.id,
+        TrialState.COMPLETE,
+        "complete",
+        trial_state=TrialState.COMPLETE,
+        objective=1.0,
+    )
+    store.release(claim, SweepState.COMPLETE, "all done")
+    return store.trial(sweep.id, trial.number)
+
+
+@pytest.fixture
+def recorded_trial(store, match_spec):
+    return _ended(store, match_spec, with_curve=True)
+
+
+@pytest.fixture
+def unrecorded_trial(store, match_spec):
+    return _ended(store, match_spec, with_curve=False)

@@ -231,7 +231,7 @@ def test_the_schedule_criterion_follows_the_source_all_the_way():
 
 
 def test_adamw_can_be_the_target():
-    spec = match_spec(target=Arm(optimizer="adamw", weight_decay=1.0), base={"steps": 3000})
+    spec = match_spec(target=Arm(optimizer="adamw", weight_decay=1.0), base={"steps": 3500})
     world = World()
     result = run(spec, world)[0].result()
 

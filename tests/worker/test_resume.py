@@ -26,6 +26,7 @@ def variant(config, **fields):
 
 VARIANTS = {
     "ndadam": {"gamma_c": 2.5, "test_evaluation": "curve"},
+    "ndadam, following a curve": {"follow": ((0, 0.005), (8, 0.02), (14, 0.01))},
     "sgd, edge, kept batch": {"optimizer": "sgd", "recipe": "paper-wrn", "last_batch": "keep"},
     "adam, own reports": {"optimizer": "adam", "report_every": 6, "lambda_c": 0.01},
     "adamw, bf16": {"optimizer": "adamw", "precision": "bf16"},

@@ -1,0 +1,114 @@
+"""How good matches are, beside what they cost: noise model, real networks, the paper's setting.
+
+    python -m benchmarks.matching --only noise,mlp --out out/matching [--processes 4]
+
+Each part writes OUT/PART.json; runs are kept under OUT/runs, and what is there is not trained
+again, so a part that was stopped goes on. ``--only table`` prints the table of the parts that are
+there, and every call ends with it. Needs torch, numpy and pydantic; no Ray, no installation.
+
+Parts: predict (milliseconds of a prediction), noise (300 matches on a noise model), digits and mlp
+(a WRN and a perceptron on the digits, CPU), cifar-gpu (WRN-10-1 on CIFAR-10, several processes on a
+card), worth-digits, worth-mlp, worth-cifar-gpu (is it worth it?), paper (WRN-22-7.5, 80,000 steps).
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.match_training import Workshop
+from benchmarks.matching_nets import NETWORKS, STEPS, benchmark_nets
+from benchmarks.matching_noise import MATCHES, benchmark_noise
+from benchmarks.matching_paper import benchmark_paper
+from benchmarks.matching_table import table
+from benchmarks.matching_worth import benchmark_worth
+from ndadam.theory import OptimizerSetting, predict
+from worker.datasets import default_home, list_datasets
+
+PARTS = (
+    "predict",
+    "noise",
+    *NETWORKS,
+    *(f"worth-{name}" for name in NETWORKS),
+    "paper",
+    "table",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="predict,noise", help="parts, separated by commas")
+    parser.add_argument("--out", type=Path, default=Path("out/matching"))
+    parser.add_argument("--data", type=Path, default=None, help="folder of prepared data sets")
+    parser.add_argument("--processes", type=int, default=1, help="runs at once")
+    parser.add_argument("--matches", type=int, default=MATCHES, help="of the noise model")
+    parser.add_argument("--steps", type=int, default=None, help="of real runs, to try it out")
+    arguments = parser.parse_args()
+    wanted = [part.strip() for part in arguments.only.split(",") if part.strip()]
+    unknown = sorted(set(wanted) - set(PARTS))
+    if unknown:
+        parser.error(f"no part is called {', '.join(unknown)}; parts: {', '.join(PARTS)}")
+    shop = Workshop(arguments.out, arguments.data or default_home(), arguments.processes)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for part in wanted:
+        if part != "table":
+            found = _part(part, shop, arguments)()
+            path = arguments.out / f"{part}.json"
+            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(table(arguments.out))
+
+
+def _part(part: str, shop: Workshop, asked: argparse.Namespace) -> Callable[[], dict[str, Any]]:
+    if part == "predict":
+        return benchmark_predict
+    if part == "noise":
+        return lambda: benchmark_noise(asked.matches)
+    if part == "paper":
+        return lambda: benchmark_paper(shop, **({"steps": asked.steps} if asked.steps else {}))
+    network = part.removeprefix("worth-")
+    if NETWORKS[network]["dataset"] == "digits":
+        _prepare_digits(shop.data_home)
+    if part.startswith("worth-"):
+        return lambda: benchmark_worth(network, shop, asked.steps)
+    return lambda: benchmark_nets(network, shop, asked.steps or STEPS)
+
+
+def _prepare_digits(home: Path) -> None:
+    if "digits" not in [info.name for info in list_datasets(home)]:
+        from worker.digits import prepare_digits  # wants scikit-learn
+
+        prepare_digits(home)
+
+
+def benchmark_predict(times: int = 50) -> dict[str, Any]:
+    """Milliseconds of a closed-form match over 80,000 steps of a cosine, for every target."""
+    import math
+
+    source = OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3)
+    targets = {
+        "ndadam": OptimizerSetting("ndadam"),
+        "adamw": OptimizerSetting("adamw", weight_decay=0.5),
+        "sgd": OptimizerSetting("sgd", momentum=0.9, weight_decay=5e-4),
+        "sgdw": OptimizerSetting("sgdw", momentum=0.9, weight_decay=0.01),
+    }
+    found = {}
+    for name, target in targets.items():
+        seconds = []
+        for _ in range(times):
+            began = time.thread_time()
+            predict(
+                source,
+                target,
+                num_steps=80_000,
+                factor=lambda step: 0.5 * (1 + math.cos(math.pi * step / 80_000)),
+            )
+            seconds.append(time.thread_time() - began)
+        found[name] = 1000 * statistics.median(seconds)
+    return {"part": "predict", "milliseconds": found}
+
+
+if __name__ == "__main__":
+    main()

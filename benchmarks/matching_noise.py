@@ -1,0 +1,247 @@
+"""The noise model: random gradients on a scale-invariant loss, hundreds of matches in one array.
+
+Letters: R runs, N weight vectors of D elements each. A gradient is noise of AR(1) correlation rho
+on the unit sphere, made orthogonal to its vector and divided by the vector's norm, as a
+batch-normalised layer would have it. The product's own proposer and verdict do the matching.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.lockstep import MatchOutcome, TrainedRun, run_matches
+from ndadam.matching import Pair, drift, judge, measure
+from ndadam.optimizer_laws import gain_autoregressive, lr_of_effective_lr
+from ndadam.theory import stationary_effective_lr
+from sweeps.match_arms import setting_of
+from sweeps.match_spec import MatchSpec
+from sweeps.proposals import Proposal
+from worker.config import TrainConfig
+
+Floats = NDArray[np.float32]
+
+MATCHES, STEPS = 300, 2400
+VECTORS, ELEMENTS = 16, 16
+#: Correlation of successive gradients; each match has its own between these.
+RHO = (-0.1, 0.3)
+TOLERANCE = 0.05
+PROBE = {"counts": {"invariant": VECTORS}, "layers": {"linear1": "invariant"}}
+
+
+def noise_spec(number: int) -> MatchSpec:
+    """A match of SGD (0.1, 0.9, 0.001) and ND-Adam; ``number`` makes it unlike the others."""
+    return MatchSpec.model_validate(
+        {
+            "name": f"noise {number}",
+            "base": {
+                "dataset": "noise",
+                "recipe": "paper-wrn",
+                "lr_schedule": "constant",
+                "steps": STEPS,
+                "seed": number * 100,
+            },
+            "source": {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3},
+            "target": {"optimizer": "ndadam", "betas": [0.9, 0.99], "alpha_s": 0.01},
+        }
+    )
+
+
+def rho_of(number: int, matches: int) -> float:
+    low, high = RHO
+    return low + (high - low) * (number % matches) / max(1, matches - 1)
+
+
+class NoiseRuns:
+    """R runs at once, each with its own optimizer setting, correlation and seed."""
+
+    def __init__(self, configs: Sequence[TrainConfig], rho: Sequence[float], seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        shape = (len(configs), VECTORS, ELEMENTS)
+        self._sgd = np.array([c.optimizer == "sgd" for c in configs])
+        self._rho = _column(rho)
+        self._lr = _column([c.lr if c.optimizer == "sgd" else c.alpha_v for c in configs])
+        self._decay = _column([c.weight_decay or 0.0 for c in configs])
+        self._mu = _column([c.momentum or 0.0 for c in configs])
+        betas = [c.betas or (0.9, 0.999) for c in configs]
+        self._beta1, self._beta2 = (_column([b[i] for b in betas]) for i in (0, 1))
+        self._w = self._normal(shape)
+        self._w /= np.linalg.norm(self._w, axis=2, keepdims=True)
+        # SGD starts at the norm at which decay and updates balance.
+        gain = (1 + self._mu * self._rho) / (1 - self._mu * self._rho)
+        strength = ELEMENTS - 1
+        with np.errstate(divide="ignore", invalid="ignore"):
+            norm = (self._lr * strength * gain / (2 * self._decay * (1 - self._mu))) ** 0.25
+        self._w *= np.where(self._sgd[:, None, None], norm, 1.0)
+        self._noise = self._normal(shape)
+        self._m = np.zeros(shape, np.float32)
+        self._v = np.zeros((*shape[:2], 1), np.float32)
+        self._shadow = np.zeros(shape, np.float32)
+        self._sums = np.zeros((2, *shape[:2]))
+        self._step = 0
+
+    def _normal(self, shape: tuple[int, ...]) -> Floats:
+        return self._random.standard_normal(shape, dtype=np.float32)
+
+    def step(self) -> NDArray[np.float64]:
+        """One step of every run: root mean square over vectors of ||dw|| / ||w||, (R,)."""
+        self._step += 1
+        fresh = np.sqrt(1 - self._rho**2) * self._normal(self._w.shape)
+        self._noise = self._rho * self._noise + fresh
+        w, norm = self._w, np.linalg.norm(self._w, axis=2, keepdims=True)
+        unit = w / norm
+        g = self._noise - (self._noise * unit).sum(2, keepdims=True) * unit  # on the sphere
+        self._watch(g)
+        new = np.where(self._sgd[:, None, None], self._sgd_step(g / norm), self._nd_step(g))
+        moved = ((new - w) ** 2).sum(2) / norm[..., 0] ** 2
+        self._w = new.astype(np.float32)
+        e: NDArray[np.float64] = np.sqrt(moved.mean(1, dtype=np.float64))
+        return e
+
+    def _sgd_step(self, g: Floats) -> Floats:
+        m = self._mu * self._m + g + self._decay * self._w
+        self._m = np.where(self._sgd[:, None, None], m, self._m)
+        out: Floats = self._w - self._lr * m
+        return out
+
+    def _nd_step(self, g: Floats) -> Floats:
+        is_nd = ~self._sgd[:, None, None]
+        self._m = np.where(is_nd, self._beta1 * self._m + (1 - self._beta1) * g, self._m)
+        square = (g**2).sum(2, keepdims=True)
+        self._v = np.where(is_nd, self._beta2 * self._v + (1 - self._beta2) * square, self._v)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            v_hat = np.sqrt(self._v / (1 - self._beta2**self._step))
+            out = self._w - self._lr * self._m / (1 - self._beta1**self._step) / v_hat
+            out /= np.linalg.norm(out, axis=2, keepdims=True)
+        return np.where(is_nd, out, self._w)
+
+    def _watch(self, g: Floats) -> None:
+        """Shadow first moment, for the gain A."""
+        self._shadow = 0.9 * self._shadow + np.float32(0.1) * g
+        if self._step > 50:
+            self._sums += np.stack([(self._shadow**2).sum(2), (g**2).sum(2)])
+
+    def gains(self) -> NDArray[np.float64]:
+        """A of each run, (R,)."""
+        found: NDArray[np.float64] = (19.0 * self._sums[0] / self._sums[1]).mean(1)
+        return found
+
+
+def _column(values: Sequence[float | None]) -> Floats:
+    return np.array(values, np.float32)[:, None, None]
+
+
+def curves(
+    configs: Sequence[TrainConfig], rho: Sequence[float], seed: int, steps: int = STEPS
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Effective learning rates (R, steps) and gains (R,)."""
+    runs = NoiseRuns(configs, rho, seed)
+    found = np.stack([runs.step() for _ in range(steps)], 1)
+    return found, runs.gains()
+
+
+def benchmark_noise(matches: int = MATCHES) -> dict[str, Any]:
+    """Coverage, bias, and how often "matched" is said, over whole matches."""
+    began = time.perf_counter()
+    batch = 0
+
+    def train(wanted: Sequence[tuple[int, Proposal]]) -> list[TrainedRun]:
+        nonlocal batch
+        batch += 1
+        rho = [rho_of(number, matches) for number, _ in wanted]
+        found, gains = curves([p.config for _, p in wanted], rho, seed=batch)
+        return [
+            TrainedRun(
+                series={name: row.tolist() for name in ("effective_lr", "effective_lr/linear1")},
+                every=1,
+                metrics={"gain": float(gain), "effective_lr/linear1": float(row[-1])},
+                probe=PROBE,
+                seconds=0.0,
+            )
+            for row, gain in zip(found, gains, strict=True)
+        ]
+
+    specs = [noise_spec(number) for number in range(matches)]
+    outcomes = run_matches(specs, train)
+    truth = [true_rate(specs[i], rho_of(i, matches)) for i in range(matches)]
+    return {
+        "part": "noise",
+        "matches": matches,
+        "steps": STEPS,
+        **_intervals(outcomes, truth),
+        "matched said at": {
+            f"{100 * off:+.0f} %": _said(specs, outcomes, truth, off, matches)
+            for off in (0.0, 0.01, -0.01, TOLERANCE, -TOLERANCE)
+        },
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def true_rate(spec: MatchSpec, rho: float) -> float:
+    """The alpha^v at which ND-Adam's law with the exact gain gives SGD's exact e*."""
+    e = stationary_effective_lr(spec.source_setting)
+    return lr_of_effective_lr(spec.target_setting, e, gain_autoregressive(0.9, rho))
+
+
+def _intervals(outcomes: Sequence[MatchOutcome], truth: Sequence[float]) -> dict[str, Any]:
+    """How often the interval of the rate holds the truth, and the mean error of its middle."""
+    covered, errors, widths, states = 0, [], [], []
+    for outcome, rate in zip(outcomes, truth, strict=True):
+        row = next(r for r in outcome.result["criteria"] if r["criterion"] == "stationary")
+        found = row["measured"]
+        covered += found["low"] <= rate <= found["high"]
+        errors.append(math.log(found["value"] / rate))
+        widths.append(math.log(found["high"] / found["low"]) / 2)
+        states.append(outcome.result["verdict"]["state"])
+    n = len(errors)
+    mean = sum(errors) / n
+    sd = math.sqrt(sum((x - mean) ** 2 for x in errors) / (n - 1))
+    return {
+        "coverage": covered / n,
+        "bias": math.expm1(mean),
+        "bias standard error": sd / math.sqrt(n),
+        "half width": sum(widths) / n,
+        "matched": states.count("matched") / n,
+    }
+
+
+def _said(
+    specs: Sequence[MatchSpec],
+    outcomes: Sequence[MatchOutcome],
+    truth: Sequence[float],
+    off: float,
+    matches: int,
+) -> float:
+    """Share of verdicts "matched" where the target runs at exactly this mismatch."""
+    factor = 1 + off if off >= 0 else 1 / (1 - off)
+    configs, rho = [], []
+    for i, (spec, rate) in enumerate(zip(specs, truth, strict=True)):
+        # A mismatch of effective learning rates, which the law turns into one of rates.
+        e = stationary_effective_lr(setting_of(spec.source_config)) * factor
+        gain = gain_autoregressive(0.9, rho_of(i, matches))
+        exact = lr_of_effective_lr(spec.target_setting, e, gain) if off else rate
+        configs += [spec.target_config(exact)] * spec.replicates
+        rho += [rho_of(i, matches)] * spec.replicates
+    found, _ = curves(configs, rho, seed=round(1000 + 100 * off))
+    said = 0
+    for i, (spec, outcome) in enumerate(zip(specs, outcomes, strict=True)):
+        start, stop = spec.chosen_window()
+        own = found[i * spec.replicates : (i + 1) * spec.replicates]
+        sources = [t for t in outcome.records.trials if t.role == "source"]
+        pairs = [
+            Pair(
+                outcome.records.runs[t.number].series["effective_lr"][start:stop],
+                row[start:stop].tolist(),
+            )
+            for t, row in zip(sources, own, strict=True)
+        ]
+        ratio = measure("stationary", pairs, spec.least_block)
+        moved = drift("stationary", pairs, spec.least_block)
+        verdict = judge(
+            "stationary", ratio, moved, tolerance=TOLERANCE, inside=1.0, num_seeds=len(pairs)
+        )
+        said += verdict.state == "matched"
+    return said / len(specs)

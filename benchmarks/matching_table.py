@@ -1,0 +1,142 @@
+"""The table of a folder of parts, as Markdown."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def table(out: Path) -> str:
+    """Every part that is in the folder."""
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
+    return "\n\n".join(_SHOWN[_kind(part)](part) for part in parts if _kind(part) in _SHOWN)
+
+
+def _kind(part: dict[str, Any]) -> str:
+    return "nets" if "rows" in part else str(part.get("part"))
+
+
+def _predict(part: dict[str, Any]) -> str:
+    shown = ", ".join(f"{name} {ms:.1f}" for name, ms in part["milliseconds"].items())
+    return (
+        "## Prediction\n\nMilliseconds of CPU time over 80,000 steps of a cosine, by target: "
+        f"{shown}."
+    )
+
+
+def _noise(part: dict[str, Any]) -> str:
+    lines = [
+        f"## Noise model, {part['matches']} whole matches of {part['steps']} steps, 3 seeds",
+        "",
+        "| what | found |",
+        "|---|---|",
+        f"| coverage of the 95 % interval | {_percent(part['coverage'])} |",
+        f"| bias of the rate | {100 * part['bias']:+.2f} ± "
+        f"{196 * part['bias standard error']:.2f} % |",
+        f"| half width of the interval | {_percent(part['half width'])} |",
+        f"| verdicts “matched” | {_percent(part['matched'])} |",
+    ]
+    lines += [
+        f"| “matched” at a mismatch of exactly {off} | {_percent(share)} |"
+        for off, share in part["matched said at"].items()
+    ]
+    return "\n".join(lines)
+
+
+def _nets(part: dict[str, Any]) -> str:
+    lines = [
+        f"## {part['part']}, {part['steps']} steps",
+        "",
+        "| cell | criterion | A | grid α^v | match off | closed form with A off | rival off "
+        "| s: match, grid, rival |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_row(row) for row in part["rows"]),
+    ]
+    if control := part.get("control"):
+        lines += ["", *_control(control)]
+    return "\n".join(lines)
+
+
+def _row(row: dict[str, Any]) -> str:
+    seconds = row["seconds"]
+    gain = "–" if row["gain"] is None else f"{row['gain']:.3f}"
+    return (
+        f"| {row['cell']} | {row['criterion'].replace('_', ' ')} | {gain} | {row['grid']:.4f} "
+        f"| {_signed(row['match off'])} | {_signed(row['closed form off'])} "
+        f"| {_signed(row['rival off'])} "
+        f"| {seconds['match']:.0f}, {seconds['grid']:.0f}, {seconds['rival']:.0f} |"
+    )
+
+
+def _control(found: dict[str, Any]) -> Iterator[str]:
+    yield f"Over a whole cosine ({found['cell']}), against SGD's curve, 3 seeds:"
+    yield ""
+    yield "| | RMS in logs, 5 to 95 % of the run | target over source, first 5 % |"
+    yield "|---|---|---|"
+    for name in ("schedule", "closed loop"):
+        rms, first = found[f"{name} rms log"], found[f"{name} first 5 %"]
+        yield f"| {name} | {_percent(rms)} | {first:.3f} |"
+
+
+def _worth(part: dict[str, Any]) -> str:
+    lines = [
+        f"## Is it worth it? {part['problem']}, {part['steps']} steps, "
+        f"margin {100 * part['margin']:.1f} points, fresh seeds",
+        "",
+        "| arm | test error % [95 %] | n |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {100 * arm['mean']:.2f} [{100 * arm['low']:.2f}, {100 * arm['high']:.2f}] "
+        f"| {arm['n']} |"
+        for name, arm in part["arms"].items()
+    ]
+    lines += ["", *(_sentence(name, found) for name, found in part["comparisons"].items())]
+    lines += [
+        "",
+        f"Matched α^v {part['matched alpha_v']:.4f}, tuned {part['tuned alpha_v']:.4f}. Seconds: "
+        + ", ".join(f"{name} {value:.0f}" for name, value in part["seconds"].items())
+        + ".",
+        "",
+        "| α^v | validation error % |",
+        "|---|---|",
+        *(f"| {r['alpha_v']:g} | {100 * r['validation_error']:.2f} |" for r in part["curve"]),
+    ]
+    return "\n".join(lines)
+
+
+def _sentence(name: str, found: dict[str, Any]) -> str:
+    verdict = "not inferior" if found["non_inferior"] else "non-inferiority not shown"
+    return (
+        f"- {name}: {100 * found['difference']:+.2f} points "
+        f"[{100 * found['low']:+.2f}, {100 * found['high']:+.2f}], {verdict}"
+    )
+
+
+def _paper(part: dict[str, Any]) -> str:
+    lines = [
+        f"## The paper's setting, {part['steps']} steps, α^v {part['by hand']} by hand",
+        "",
+        "| criterion | predicted | measured |",
+        "|---|---|---|",
+    ]
+    for criterion, found in part["rates"].items():
+        measured = "–" if found["measured"] is None else f"{found['measured']:.4f}"
+        lines.append(f"| {criterion.replace('_', ' ')} | {found['predicted']:.4f} | {measured} |")
+    seconds = ", ".join(f"{value:.0f}" for value in part["seconds"])
+    lines += [
+        "",
+        f"Inside ±5 % for {part['inside 5 %']:.2f} of the run; seconds of SGD, ND-Adam: {seconds}.",
+    ]
+    return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _signed(off: float | None) -> str:
+    return "–" if off is None else f"{100 * off:+.1f} %"
+
+
+_SHOWN = {"predict": _predict, "noise": _noise, "nets": _nets, "worth": _worth, "paper": _paper}

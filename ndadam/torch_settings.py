@@ -1,0 +1,116 @@
+"""Between torch's optimizers and the settings that theory knows.
+
+A model's weight vectors may lie in several parameter groups; what counts is how these are trained.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from ndadam.ndadam import NDAdam
+from ndadam.optimizer_laws import OptimizerSetting
+from ndadam.param_groups import param_groups
+from ndadam.weight_vectors import weight_vectors
+
+#: Hyperparameters that must agree over all groups with weight vectors, beside lr.
+_READ = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "betas")
+
+
+def setting_of_optimizer(optimizer: Optimizer, model: nn.Module) -> OptimizerSetting:
+    """What theory needs to know of an optimizer: how it trains the weight vectors of ``model``.
+
+    Raises:
+        ValueError: An optimizer without a law (SGD, Adam, AdamW and NDAdam have one), weight
+            vectors that it does not train, or groups of them that are trained differently.
+    """
+    name = _name(optimizer)
+    groups = list(_vector_groups(optimizer, model))
+    if not groups:
+        raise ValueError("optimizer must train weight vectors of model, and trains none of them")
+    fields = [{key: group[key] for key in _READ if key in group} for group in groups]
+    for other in fields[1:]:
+        for key, value in fields[0].items():
+            if other[key] != value:
+                raise ValueError(
+                    f"{key} must be the same for all weight vectors, got {value} and {other[key]}; "
+                    "a match is one learning rate"
+                )
+    found: dict[str, Any] = fields[0]
+    if name == "ndadam":
+        found.pop("weight_decay", None)  # a no-op on vectors whose norm is pinned
+    lr = float(found.pop("lr"))
+    return OptimizerSetting(name, lr=lr, **_plain(found))
+
+
+def build_optimizer(
+    setting: OptimizerSetting, model: nn.Module, *, alpha_s: float, decay_scalars: bool
+) -> Optimizer:
+    """Torch's optimizer of a setting, with groups named "vectors" and "scalars".
+
+    ``alpha_s`` is the learning rate of ndadam's scalars; the others have one rate for all.
+    ``decay_scalars`` says whether weight decay acts on biases and scales too.
+    """
+    lr = setting.known_lr()
+    groups = param_groups(model, alpha_v=lr, alpha_s=alpha_s)
+    if setting.optimizer == "ndadam":
+        return NDAdam(groups, betas=setting.betas)
+    parts = [
+        {
+            "params": group["params"],
+            "name": group["name"],
+            "weight_decay": setting.weight_decay
+            if decay_scalars or group["name"] == "vectors"
+            else 0.0,
+        }
+        for group in groups
+    ]
+    if setting.optimizer == "sgd":
+        return SGD(
+            parts,
+            lr=lr,
+            momentum=setting.momentum,
+            dampening=setting.dampening,
+            nesterov=setting.nesterov,
+        )
+    if setting.optimizer == "adamw":
+        return AdamW(parts, lr=lr, betas=setting.betas)
+    if setting.optimizer == "adam":
+        return Adam(parts, lr=lr, betas=setting.betas)
+    raise ValueError(
+        f"torch has no {setting.optimizer}, so it cannot be trained here; theory.predict knows it"
+    )
+
+
+def _name(optimizer: Optimizer) -> Any:
+    if isinstance(optimizer, NDAdam):
+        return "ndadam"
+    # torch's AdamW is an Adam whose decay is decoupled.
+    if isinstance(optimizer, AdamW) or optimizer.defaults.get("decoupled_weight_decay"):
+        return "adamw"
+    if isinstance(optimizer, Adam):
+        return "adam"
+    if isinstance(optimizer, SGD):
+        return "sgd"
+    raise ValueError(
+        "optimizer must be torch's SGD, Adam or AdamW, or NDAdam, whose laws are known; got "
+        f"{type(optimizer).__name__}: measure its effective learning rate with EffectiveLR"
+    )
+
+
+def _vector_groups(optimizer: Optimizer, model: nn.Module) -> Iterable[dict[str, Any]]:
+    held = {v.parameter for v in weight_vectors(model)}
+    return (g for g in optimizer.param_groups if any(p in held for p in g["params"]))
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Tensors, which capturable optimizers hold, as numbers."""
+    return {
+        key: tuple(float(v) for v in value)
+        if key == "betas"
+        else bool(value)
+        if key == "nesterov"
+        else float(value)
+        for key, value in fields.items()
+    }

@@ -1,0 +1,380 @@
+"""The measured match without a service: on a network of one's own, in one's own loop."""
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import ndadam
+from ndadam import EffectiveLR, NDAdam, equivalents, match_alpha_v, match_rate, param_groups, probe
+from ndadam.fitted_curve import corrected_points, factor_of_points, points_of_records
+from ndadam.optimizer_laws import NoStationaryRate, OptimizerSetting
+from ndadam.torch_settings import build_optimizer, setting_of_optimizer
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+# Norms that settle within 300 steps: tau = 0.1 / (4 * 0.1 * 0.004) = 62.
+SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.004}
+BETAS = (0.9, 0.98)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(12, 24, bias=False),
+        nn.BatchNorm1d(24),
+        nn.ReLU(),
+        nn.Linear(24, 24, bias=False),
+        nn.BatchNorm1d(24),
+        nn.ReLU(),
+        nn.Linear(24, 4),
+    )
+
+
+def batches(seed):
+    """Noisy classes: gradients that never die."""
+    draw = torch.Generator().manual_seed(seed)
+    centres = torch.randn(4, 12, generator=torch.Generator().manual_seed(99))
+    for _ in range(100):
+        labels = torch.randint(4, (16,), generator=draw)
+        yield centres[labels] + 1.5 * torch.randn(16, 12, generator=draw), labels
+
+
+def loss(model, batch):
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def first_batch():
+    return next(iter(batches(0)))
+
+
+# --- Measured -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def matched():
+    model = network()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    said = []
+    found = match_alpha_v(
+        model,
+        loss,
+        batches,
+        sgd=SGD,
+        betas=BETAS,
+        num_steps=700,
+        seeds=(0, 1),
+        progress=said.append,
+    )
+    return model, before, said, found
+
+
+def test_a_match_needs_a_model_a_loss_and_batches_only(matched):
+    _, _, said, found = matched
+
+    assert found.verdict.state in ("matched", "not shown")
+    low, high = found.interval
+    assert low < found.rate * 1.05
+    assert found.rate < high * 1.05
+    assert found.rate == pytest.approx(found.closed_form.criteria["stationary"].rate, rel=0.15)
+    assert found.rate_name == "alpha_v"
+    assert said[0] == "source sgd, seed 0"
+    assert said[-1] == f"target ndadam at {found.rate:.4g}, seed 1"
+    assert found.steps_trained == 700 * len(said)
+
+
+def test_the_sentence_names_verdict_interval_horizon_and_layers_left_out(matched):
+    sentence = str(matched[3])
+
+    assert "(stationary, ±5 %" in sentence
+    assert "To be trusted until step 700." in sentence
+    assert "Not for linear3: the loss sees how long they are." in sentence
+    assert set(matched[3].layers) == {"linear1", "linear2", "linear3"}
+
+
+def test_verdict_runs_share_no_seed_with_calibration(matched):
+    said = matched[2]
+    seeds = [(line.split()[0], int(line.rsplit(" ", 1)[1])) for line in said]
+
+    assert [seed for role, seed in seeds if role == "source"] == [0, 1]
+    assert [seed for role, seed in seeds if role == "target"][-2:] == [0, 1]
+    assert all(seed > 1 for role, seed in seeds[2:-2])
+
+
+def test_the_model_and_torchs_generators_stay_as_they_were(matched):
+    model, before, _, _ = matched
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    short = {"num_steps": 250, "window": (5, 250), "seeds": (0,), "max_corrections": 0}
+    match_alpha_v(model, loss, batches, sgd=SGD, betas=BETAS, criterion="equal_rotation", **short)
+
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (OptimizerSetting("sgd", **SGD), OptimizerSetting("adamw", weight_decay=2.0)),
+        (
+            OptimizerSetting("adamw", lr=3e-3, weight_decay=2.0),
+            OptimizerSetting("sgd", momentum=0.9, weight_decay=0.004),
+        ),
+    ],
+)
+def test_sgd_and_adamw_match_both_ways(source, target):
+    found = match_rate(
+        network(),
+        loss,
+        batches,
+        source=source,
+        target=target,
+        num_steps=1000,
+        seeds=(0,),
+        max_corrections=1,
+    )
+
+    theory = ndadam.theory.predict(source, target, num_steps=1000).criteria["stationary"].rate
+    assert found.rate_name == "lr"
+    assert 0.5 < found.rate / theory < 2
+    assert abs(found.log_ratio.value) < 0.15
+
+
+def test_a_schedule_follows_the_source_over_the_whole_run():
+    steps = 900
+    found = match_alpha_v(
+        network(),
+        loss,
+        batches,
+        sgd=SGD,
+        betas=BETAS,
+        num_steps=steps,
+        lr_schedule=lambda step: 0.5 * (1 + math.cos(math.pi * step / steps)),
+        criterion="schedule",
+        seeds=(0, 1),
+    )
+    source, target = (
+        [
+            math.sqrt(sum(r.record.effective_lr[i] ** 2 for r in runs for i in range(a, b)))
+            for a, b in ((0, 45), (45, 250), (250, 550), (550, 855))
+        ]
+        for runs in (found.source_runs, found.target_runs)
+    )
+
+    assert found.points[0][1] < 0.5 * max(f for _, f in found.points)
+    for a, b in zip(source[1:], target[1:], strict=True):
+        assert b == pytest.approx(a, rel=0.06)
+    assert target[0] == pytest.approx(source[0], rel=0.25)
+
+
+def test_a_source_that_diverges_ends_the_match_with_a_sentence_and_no_number():
+    wild = lambda model, batch: loss(model, batch) * 1e30  # noqa: E731
+    model = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 4))
+
+    found = match_alpha_v(model, wild, batches, sgd=SGD, betas=BETAS, num_steps=600, seeds=(0,))
+
+    assert found.verdict.state == "not matchable"
+    assert found.verdict.sentence.startswith("Not matchable: the source sgd diverged by step 49")
+    assert "in linear1, linear2" in found.verdict.sentence
+    assert found.interval is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_steps": 600, "betas": (0.9, 0.995)}, "num_steps = 1029 would do"),
+        ({"num_steps": 90}, "a run of 576 steps would do"),
+        ({"sgd": SGD | {"momentum": 0.5}}, "level must be given"),
+        ({"sgd": SGD | {"weight_decay": 0.0}}, "nothing shrinks the weights"),
+        ({"sgd": {"momentum": 0.9, "weight_decay": 1e-3}}, "lr of sgd must be set"),
+        ({"seeds": (1, 1)}, "seeds must be different"),
+        ({"num_steps": 4000, "sgd": SGD | {"weight_decay": 1e-5}}, "source is stationary only"),
+    ],
+)
+def test_what_cannot_end_well_is_refused_before_anything_is_trained(changes, words):
+    def never(model, batch):
+        raise AssertionError("trained")
+
+    with pytest.raises(ValueError, match=words):
+        match_alpha_v(
+            network(), never, batches, **{"sgd": SGD, "betas": BETAS, "num_steps": 800, **changes}
+        )
+
+
+def test_batches_that_cannot_be_repeated_are_refused():
+    with pytest.raises(ValueError, match="pass a function of the seed for generators"):
+        match_alpha_v(network(), loss, batches(0), sgd=SGD, betas=BETAS, num_steps=800)
+
+
+# --- What a setting equals -----------------------------------------------------------------------
+
+
+def test_two_lines_and_a_loop_say_what_sgd_equals_in_the_other_optimizers():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), **SGD)
+    found = probe(model, first_batch(), loss)
+    dynamics = EffectiveLR(model, optimizer, shadow_betas=(0.9, 0.999), probe=found)
+    for batch in list(batches(0))[:80]:
+        optimizer.zero_grad()
+        loss(model, batch).backward()
+        optimizer.step()
+
+    answer = equivalents(optimizer, model, num_steps=800, dynamics=dynamics, probe=found)
+
+    k = math.sqrt((1 + 0.9) / (1 - 0.9) / answer.gain)
+    assert answer.gain == dynamics.gain().overall
+    assert answer.alpha_v == pytest.approx(answer.effective_lr * k, rel=0.03)
+    assert answer.adamw_product == pytest.approx(0.1 * 0.004 / 0.1, rel=0.2)
+    assert str(answer).startswith(
+        "Your SGD (lr 0.1, momentum 0.9, weight_decay 0.004) equals AdamW lr x weight_decay = "
+    )
+    assert "until step 800; not for linear3, whose length the loss sees." in str(answer)
+
+
+def test_adamw_is_said_in_terms_of_sgd_and_back():
+    adamw = OptimizerSetting("adamw", lr=1e-3, weight_decay=1.0)
+    there = equivalents(adamw, num_steps=6000)
+    sgd = OptimizerSetting("sgd", lr=there.sgd_product / 1e-3, momentum=0.9, weight_decay=1e-3)
+    back = equivalents(sgd, num_steps=6000)
+
+    assert back.adamw_product == pytest.approx(1e-3, rel=1e-9)
+    assert "SGD lr x weight_decay" in str(there)
+    assert "AdamW lr" not in str(there)
+
+
+def test_a_run_shorter_than_its_settling_is_not_to_be_trusted():
+    slow = OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-5)
+
+    answer = equivalents(slow, num_steps=6000)
+
+    assert "not to be trusted within 6000 steps, of which norms need 100000 to settle" in str(
+        answer
+    )
+
+
+def test_adam_without_decay_is_refused_with_what_it_has_instead():
+    model = network()
+    with pytest.raises(NoStationaryRate, match="adam_without_decay"):
+        equivalents(torch.optim.Adam(model.parameters()), model, num_steps=100)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=True),
+        OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3, dampening=0.5),
+        OptimizerSetting("adamw", lr=1e-3, weight_decay=0.5, betas=(0.8, 0.99)),
+        OptimizerSetting("adam", lr=1e-3, weight_decay=0.5),
+        OptimizerSetting("ndadam", lr=0.05),
+    ],
+)
+def test_a_setting_survives_the_optimizer_built_from_it(setting):
+    model = network()
+    optimizer = build_optimizer(setting, model, alpha_s=1e-3, decay_scalars=False)
+
+    assert setting_of_optimizer(optimizer, model) == setting
+    scalars = next(g for g in optimizer.param_groups if g["name"] == "scalars")
+    assert scalars["weight_decay"] == 0.0
+
+
+def test_optimizers_without_a_law_and_uneven_groups_are_refused():
+    model = network()
+    with pytest.raises(ValueError, match="got Adagrad: measure"):
+        setting_of_optimizer(torch.optim.Adagrad(model.parameters()), model)
+    uneven = torch.optim.SGD(
+        [{"params": model[0].parameters(), "lr": 0.2}, {"params": model[3].parameters(), "lr": 0.1}]
+    )
+    with pytest.raises(ValueError, match=r"lr must be the same for all weight vectors, got 0.2"):
+        setting_of_optimizer(uneven, model)
+    with pytest.raises(ValueError, match="trains none of them"):
+        setting_of_optimizer(torch.optim.SGD(network().parameters()), model)
+
+
+# --- Schedules from records ----------------------------------------------------------------------
+
+
+def test_the_shadow_knows_the_step_that_ndadam_takes():
+    """On ND-Adam's own run alpha^v times the shadow's step is how far weights move."""
+    model = network()
+    optimizer = NDAdam(param_groups(model, alpha_v=0.02, alpha_s=1e-3), betas=BETAS)
+    dynamics = EffectiveLR(model, optimizer, shadow_betas=BETAS)
+    for batch in batches(0):
+        optimizer.zero_grad()
+        loss(model, batch).backward()
+        optimizer.step()
+
+    record = dynamics.drain()
+
+    assert record.shadow_step[0] == pytest.approx(1.0, rel=1e-5)
+    for e, step in zip(record.effective_lr, record.shadow_step, strict=True):
+        assert e == pytest.approx(0.02 * step, rel=0.03)  # normalisation takes a little back
+
+
+def test_a_schedule_from_the_shadow_gives_the_wanted_curve_back():
+    ndadam_setting = OptimizerSetting("ndadam", betas=BETAS)
+    wanted = [0.01 * (1 - i / 1100) for i in range(1000)]
+    shadow = [0.25 + 0.5 / (1 + i) for i in range(1000)]
+    points = points_of_records(
+        ndadam_setting, wanted, every=1, rate=0.04, gain=1.0, shadow=shadow, least=20
+    )
+    factor = factor_of_points(points)
+
+    for i in (0, 1, 3, 100, 500, 900):
+        e = 0.04 * factor(i) * shadow[i]
+        assert e == pytest.approx(wanted[i], rel=0.05)
+
+
+def test_a_calibration_run_corrects_the_shape_and_leaves_the_size_to_the_rate():
+    points = ((0, 1.0), (500, 1.0), (999, 1.0))
+    source = [0.01] * 1000
+    target = [0.02 * math.exp(0.1 * (i / 1000 - 0.5)) for i in range(1000)]
+
+    corrected = factor_of_points(corrected_points(points, source, target, every=1, least=20))
+
+    assert corrected(0) == pytest.approx(math.exp(0.05), rel=0.01)
+    assert corrected(500) == pytest.approx(1.0, rel=0.01)
+    assert corrected(999) == pytest.approx(math.exp(-0.05), rel=0.01)
+
+
+# --- The notebook --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def notebook_writer():
+    path = DOCS / "examples" / "write_notebook.py"
+    spec = importlib.util.spec_from_file_location("write_notebook", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_notebook_holds_the_cells_of_its_script_and_what_they_printed(notebook_writer):
+    notebook = json.loads((DOCS / "matching.ipynb").read_text(encoding="utf-8"))
+    script = notebook_writer.SCRIPT.read_text(encoding="utf-8")
+    cells = [("".join(cell["source"]), cell) for cell in notebook["cells"]]
+
+    assert [body for body, _ in cells] == [body for _, body in notebook_writer.cells_of(script)]
+    printed = "".join(
+        text for _, cell in cells for out in cell.get("outputs", []) for text in out["text"]
+    )
+    assert "Your SGD (lr 0.1, momentum 0.9, weight_decay 0.001) equals AdamW lr" in printed
+    assert "not for linear3, whose length the loss sees" in printed
+
+
+def test_the_notebooks_cells_run_and_two_short_runs_confirm_what_they_say(notebook_writer):
+    """Up to the whole match, which the tests above make on a smaller network."""
+    names = {"__name__": "notebook"}
+    script = notebook_writer.SCRIPT.read_text(encoding="utf-8")
+    for is_text, body in notebook_writer.cells_of(script):
+        if not is_text and "match_alpha_v" not in body:
+            notebook_writer.run_cell(body.replace("STEPS = 1800", "STEPS = 1200"), names)
+
+    assert names["answer"].alpha_v == pytest.approx(0.0453, rel=0.03)
+    assert names["rates"]["ndadam"] == pytest.approx(names["rates"]["sgd"], rel=0.12)
