@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ndadam.wide_resnet import WideResNet
 from worker import checkpoint
 from worker.batches import BatchStream
+from worker.checkpoint_writer import CheckpointWriter
 from worker.config import TrainConfig
 from worker.device import HAS_TRITON, autocast
 from worker.device_data import load_run_data
@@ -51,9 +52,9 @@ def _steps_in_graph(
     """
     if device.type != "cuda" or config.deterministic or measurement is not None or not HAS_TRITON:
         return False
-    from worker.fast_wide_resnet import is_fast  # not earlier: it loads Triton
     if config.follow is not None:  # looks at every step, and at its result every few
         return False
+    from worker.fast_wide_resnet import is_fast  # not earlier: it loads Triton
 
     return is_fast(model)
 
@@ -82,7 +83,6 @@ class Run:
         self.model = build_network(config, info.num_classes, info.shape[2], device)
         in_graph = replay_steps and _steps_in_graph(config, self.model, device, measurement)
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
-        self._rates = LearningRates(config, self.optimizer, self.length)
         self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
         self._follow = follow_curve(config, self.model, self.optimizer, self._stream.batch(0))
         self._rates = LearningRates(config, self.optimizer, self.length, self._follow)
@@ -97,6 +97,9 @@ class Run:
         #: Optimizer steps done.
         self.step = 0
         self._last_metrics: dict[str, float] = {}
+        #: Writes checkpoints beside the steps. A CPU would only lose time by it.
+        self.writer = CheckpointWriter()
+        self._saves_aside = device.type == "cuda"
         self._provenance = provenance(device, info)
         self._owes_provenance = True
 
@@ -159,11 +162,11 @@ class Run:
         metrics = self.tally.metrics() | held_out | self.dynamics.metrics()
         if done:
             metrics |= self.dynamics.final_metrics()
+        if self._follow is not None:
+            metrics["alpha_v"] = self._follow.last_rate
         metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
         report = self._make_report(self.step, "complete" if done else "running", metrics)
         self._last_metrics = metrics
-        if self._follow is not None:
-            metrics["alpha_v"] = self._follow.last_rate
         self.tally.reset()
         return report
 
@@ -214,8 +217,11 @@ class Run:
             found[name] = result.error
         return found
 
-    def save(self, folder: Path | None) -> None:
-        """Write a checkpoint of this very moment."""
+    def save(self, folder: Path | None, *, wait: bool = True) -> None:
+        """Write a checkpoint of this very moment.
+
+        A run on a card that does not ``wait`` goes on while it is written.
+        """
         if folder is None:
             return
         self.tally.drain()
@@ -227,13 +233,17 @@ class Run:
             "tally": self.tally.state(),
             "dynamics": self.dynamics.state(),
             "last_metrics": self._last_metrics,
+            "follow": self._follow.state_dict() if self._follow is not None else None,
             "generator": torch.get_rng_state(),
         }
         if self.device.type == "cuda":
             state["cuda_generator"] = torch.cuda.get_rng_state(self.device)
-        checkpoint.save(folder, self.step, state)
+        if wait or not self._saves_aside:
+            self.writer.finish()
+            checkpoint.save(folder, self.step, state)
+        else:
+            self.writer.begin(folder, self.step, state)
 
-            "follow": self._follow.state_dict() if self._follow is not None else None,
     def resume(self, state: dict[str, Any] | None) -> None:
         """Go on from a checkpoint, or from the start when there is none."""
         if state is None:
@@ -249,8 +259,8 @@ class Run:
         self.tally.load(state["tally"])
         self.dynamics.load(state["dynamics"])
         self._last_metrics = state["last_metrics"]
+        if self._follow is not None:
+            self._follow.load_state_dict(state["follow"])
         torch.set_rng_state(state["generator"])
         if self.device.type == "cuda" and "cuda_generator" in state:
             torch.cuda.set_rng_state(state["cuda_generator"], self.device)
-        if self._follow is not None:
-            self._follow.load_state_dict(state["follow"])

@@ -98,7 +98,8 @@ def train_in_turns(
         run = Run(config, home, device, measurement, never, replay_steps=replay_steps)
         if folder is not None:
             run.resume(checkpoint.load_newest(folder, run.key))
-        yield from _loop(run, folder, checkpoint_seconds, never)
+        with closing(run.writer):
+            yield from _loop(run, folder, checkpoint_seconds, never)
 
     return isolated(turns(), config, device, threads)
 
@@ -118,16 +119,19 @@ def _loop(
             except Stopped:
                 run.save(folder)
                 return
-            yield report
             if report.status != "running":
+                # Who hears of the end may delete the checkpoints.
+                run.writer.finish()
+                yield report
                 return
+            yield report
             began = perf_counter()
         stopping = stop()
         if stopping or (folder is not None and monotonic() - saved_at >= checkpoint_seconds):
             yield Turn.SETTLE
             run.tally.drain()
             run.tally.seconds += perf_counter() - began
-            run.save(folder)
+            run.save(folder, wait=stopping)
             if stopping:
                 return
             saved_at, began = monotonic(), perf_counter()

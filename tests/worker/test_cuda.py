@@ -109,6 +109,22 @@ def test_a_replayed_run_goes_on_from_its_checkpoint(optimizer, data_home, tiny_c
         assert report.metrics["train_loss"] == pytest.approx(loss, rel=0.05)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "ndadam"])
+def test_a_checkpoint_written_beside_the_steps_is_of_its_moment(
+    optimizer, data_home, tiny_config, tmp_path
+):
+    config = on_card(tiny_config, optimizer=optimizer, deterministic=True, report_every=5)
+    whole = strip(train(config, data_home=data_home))
+    options = {"data_home": data_home, "checkpoint_dir": tmp_path, "checkpoint_seconds": 0}
+    reports = train(config, **options)
+    before = strip([next(reports)])
+    reports.close()
+
+    # Steps went on while these were written, each over the weights of the one before.
+    assert max(tmp_path.glob("*.ckpt")).stem == "step-0000000004"
+    assert [*before, *strip(train(config, **options))][-len(whole) :] == whole
+
+
 def test_a_second_trial_compiles_nothing(data_home, tiny_config):
     from worker import batch_kernels, conv_kernels, norm_kernels
 
