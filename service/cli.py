@@ -4,6 +4,7 @@ import typer
 
 from service.cli_batch import batch
 from service.cli_data import app as data
+from service.cli_gc import gc
 from service.cli_growth import compare, confirm, delete, extend, label
 from service.cli_import import import_results
 from service.cli_match import app as match
@@ -42,4 +43,5 @@ app.command()(batch)
 app.command("import-results")(import_results)
 app.add_typer(data, name="data")
 app.command()(token)
+app.command()(gc)
 app.command()(doctor)

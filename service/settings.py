@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from sweeps.retention_limits import Keep
 from worker.datasets import default_home
 
 DEFAULT_PORT = 8000
@@ -65,10 +66,24 @@ class Settings(BaseSettings):
     drivers: Annotated[int, Field(ge=1, le=64)] = Field(
         2, description="Sweeps that the runner drives at the same time."
     )
+    keep_sweep_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        20.0, description="Checkpoints and logs of one sweep, in GB; beyond it the oldest go."
+    )
+    keep_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        200.0, description="Checkpoints and logs of all sweeps, in GB."
+    )
+    keep_days: Annotated[float, Field(ge=0, le=10_000, allow_inf_nan=False)] = Field(
+        7.0, description="Days that ended sweeps keep checkpoints of failed and cancelled trials."
+    )
 
     def data_home(self) -> Path:
         """The folder of the prepared data sets, absolute."""
         return (self.data or default_home()).absolute()
+
+    def keep(self) -> Keep:
+        """What retention keeps."""
+        sizes = int(self.keep_sweep_gb * 1e9), int(self.keep_gb * 1e9)
+        return Keep(*sizes, days=self.keep_days)
 
     @field_validator("url", "mlflow_url", "mlflow_public_url")
     @classmethod

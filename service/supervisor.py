@@ -139,6 +139,9 @@ def runner_command(settings: Settings, home: Path, mlflow_url: str, page_url: st
         *("--mlflow-page", settings.mlflow_public_url or ""),
         *("--page", page_url),
         *("--drivers", str(settings.drivers)),
+        *("--keep-sweep-gb", str(settings.keep_sweep_gb)),
+        *("--keep-gb", str(settings.keep_gb)),
+        *("--keep-days", str(settings.keep_days)),
     ]
 
 

@@ -59,11 +59,16 @@ class Arm:
     #: Source of difference (card, version, commit, data) -> every value that its attempts had.
     origins: dict[str, list[str]]
 
-    def values(self, metric: str) -> dict[int, float] | None:
-        """Seed -> value; None unless every trial has one."""
-        found = {trial.seed: value_of(trial, self.sweep, metric) for trial in self.trials}
-        known = {seed: value for seed, value in found.items() if value is not None}
-        return known if known and len(known) == len(self.trials) else None
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each trial; trials that were named one by one may share one."""
+        return [trial.seed for trial in self.trials]
+
+    def values(self, metric: str) -> list[float]:
+        """The value of each trial; [] unless every one has it."""
+        found = [value_of(trial, self.sweep, metric) for trial in self.trials]
+        known = [value for value in found if value is not None]
+        return known if len(known) == len(self.trials) else []
 
 
 def value_of(trial: Trial, sweep: Sweep, metric: str) -> float | None:

@@ -153,7 +153,7 @@ def _is_usable(arm: Arm, metric: str, notes: list[str]) -> bool:
             "would flatter it."
         )
         return False
-    if len(arm.values(metric) or {}) < 2:
+    if len(arm.values(metric)) < 2:
         notes.append(f"{arm.label} is not compared: it has fewer than two seeds with a value.")
         return False
     return True
@@ -199,11 +199,10 @@ def _pairs(
 
 
 def _difference(a: Arm, b: Arm, metric: str, *, pairing: bool) -> tuple[Difference, Method]:
-    x, y = a.values(metric) or {}, b.values(metric) or {}
-    if pairing and x.keys() == y.keys():
-        seeds = sorted(x)
-        return paired([x[seed] for seed in seeds], [y[seed] for seed in seeds]), "paired"
-    return welch(list(x.values()), list(y.values())), "welch"
+    x, y = a.values(metric), b.values(metric)
+    if pairing and a.seeds == b.seeds and len(set(a.seeds)) == len(a.seeds):
+        return paired(x, y), "paired"
+    return welch(x, y), "welch"
 
 
 def _pair(
@@ -239,7 +238,7 @@ def _pair(
 
 def _detectable(arms: Sequence[Arm], metric: str) -> float | None:
     """Difference that the fewest seeds here show with 80 % chance, at their largest deviation."""
-    found = [mean_interval(list((arm.values(metric) or {}).values())) for arm in arms]
+    found = [mean_interval(arm.values(metric)) for arm in arms]
     spreads = [interval.sd for interval in found if interval.sd is not None]
     if not spreads:
         return None
@@ -250,8 +249,8 @@ def _detectable(arms: Sequence[Arm], metric: str) -> float | None:
 
 
 def _arm_row(arm: Arm, metric: str) -> dict[str, Any]:
-    values = arm.values(metric) or {}
-    interval = mean_interval(list(values.values())) if values else None
+    values = arm.values(metric)
+    interval = mean_interval(values) if values else None
     return {
         "label": arm.label,
         "sweep": arm.sweep.id,
@@ -264,8 +263,8 @@ def _arm_row(arm: Arm, metric: str) -> dict[str, Any]:
         "sd": interval and interval.sd,
         "low": interval and interval.low,
         "high": interval and interval.high,
-        "seeds": list(values),
-        "values": list(values.values()),
+        "seeds": arm.seeds if values else [],
+        "values": values,
         "trials": [trial.number for trial in arm.trials],
         "lost": arm.lost,
     }

@@ -20,6 +20,8 @@ from sweeps.capacity import ClusterShape
 from sweeps.driver_process import DriverProcess, DriverSettings, describe, stop_all
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, SweepState
+from sweeps.retention import keep_within
+from sweeps.retention_limits import Keep
 from sweeps.store import Store
 
 log = logging.getLogger(__name__)
@@ -209,6 +211,7 @@ def run(
     max_drivers: int = 2,
     lease_seconds: float = LEASE,
     trainable: str | None = None,
+    keep: Keep | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run a runner, and the mirror into MLflow beside it, until ``stop`` is set.
@@ -232,6 +235,9 @@ def run(
         mlflow = Mirror(store, mlflow_url, page_url=page_url, public_url=mlflow_public_url)
         mirror = threading.Thread(target=mlflow.run, args=(stop,), name="mirror", daemon=True)
         mirror.start()
+    if keep is not None:
+        caretaker = (store, home.absolute(), keep, stop)
+        threading.Thread(target=keep_within, args=caretaker, name="keep", daemon=True).start()
     runner.run(stop)
     if mirror is not None:
         mirror.join(5.0)
@@ -248,6 +254,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--mlflow-page", default="", help="URL of MLflow for browsers")
     parser.add_argument("--page", default="", help="URL of the service's pages")
     parser.add_argument("--drivers", type=int, default=2, help="sweeps at a time")
+    parser.add_argument("--keep-sweep-gb", type=float, default=20.0, help="GB kept of a sweep")
+    parser.add_argument("--keep-gb", type=float, default=200.0, help="GB kept of all sweeps")
+    parser.add_argument("--keep-days", type=float, default=7.0, help="days that failures are kept")
     parser.add_argument("--lease", type=float, default=LEASE, help="seconds until it may be taken")
     parser.add_argument("--trainable", help="module:function to run instead of training")
     options = parser.parse_args(arguments)
@@ -265,6 +274,9 @@ def main(arguments: list[str] | None = None) -> int:
         max_drivers=options.drivers,
         lease_seconds=options.lease,
         trainable=options.trainable,
+        keep=Keep(
+            int(options.keep_sweep_gb * 1e9), int(options.keep_gb * 1e9), options.keep_days
+        ),
         stop=stop,
     )
     return 0

@@ -20,6 +20,7 @@ from sweeps.store_lookup import LookupVerbs
 from sweeps.store_mirror import MirrorVerbs
 from sweeps.store_reads import ReadVerbs
 from sweeps.store_records import RecordVerbs
+from sweeps.store_retention import RetentionVerbs
 from sweeps.store_schema import migrate
 from sweeps.store_sweeps import SweepVerbs
 from sweeps.store_timeline import TimelineVerbs
@@ -31,6 +32,7 @@ class Store(
     GrowthVerbs,
     ImportVerbs,
     LookupVerbs,
+    RetentionVerbs,
     ClaimVerbs,
     TrialVerbs,
     AttemptVerbs,

@@ -11,6 +11,7 @@ from service.cli import app
 from service.home import Endpoints, write_endpoints
 from service.routes import events as route
 from sweeps.records import SweepState
+from worker.config import TrainConfig
 
 
 @pytest.fixture
@@ -124,6 +125,70 @@ def test_match_run_submits_a_match(ndsweep, tmp_path, match_spec, store, live):
 
     match = store.list_sweeps(kind="match").items[0]
     assert result.stdout == f"{match.id}  {live}/matches/{match.id}\n"
+
+
+def test_match_run_takes_a_recorded_source_and_a_comparison(ndsweep, tmp_path, match_spec, store):
+    path, curve = tmp_path / "match.yaml", tmp_path / "theirs.csv"
+    path.write_text(yaml.safe_dump(match_spec))
+    rows = "".join(f"{step},0.0103\n" for step in range(0, 20_000, 5))
+    curve.write_text(f"step,effective_lr\n{rows}")
+    options = ["--source-curve", curve, "--compare", "4", "--margin", "0.005", "--detach"]
+
+    ndsweep("match", "run", path, *options)
+
+    spec = store.list_sweeps(kind="match").items[0].spec
+    assert spec["source"]["curve"]["every"] == 5
+    assert len(spec["source"]["curve"]["values"]) == 4000
+    assert spec["compare"] == {"margin": 0.005, "replicates": 4, "metric": "test_error"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--compare", "4"], "needs --margin"),
+        (["--source-curve", "gap.csv"], "step 1 is followed by 5"),
+        (["--source-trial", "abc"], "expected SWEEP/NUMBER"),
+    ],
+)
+def test_match_run_says_what_is_wrong_with_its_options(
+    tmp_path, monkeypatch, match_spec, options, words
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "match.yaml").write_text(yaml.safe_dump(match_spec))
+    (tmp_path / "gap.csv").write_text("step,effective_lr\n0,0.01\n1,0.01\n5,0.01\n")
+
+    result = CliRunner().invoke(app, ["match", "run", "match.yaml", *options])
+
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.replace("│", " ").split())
+
+
+def test_match_curve_prints_what_a_config_follows(tmp_path):
+    shown = CliRunner().invoke(
+        app,
+        ["match", "curve", "lr=0.1", "momentum=0.9", "weight_decay=1e-3", "--steps", "2400"],
+    )
+    follow = [tuple(point) for point in yaml.safe_load(shown.stdout)["follow"]]
+
+    config = TrainConfig(follow=follow, steps=2400)
+    assert config.follow[0] == (0, pytest.approx(0.01026, rel=1e-3))
+    assert 100 < len(follow) <= 1000
+
+    path = tmp_path / "curve.csv"
+    path.write_text("step,effective_lr\n" + "".join(f"{i},0.02\n" for i in range(1000)))
+    shown = CliRunner().invoke(app, ["match", "curve", "--csv", str(path)])
+    values = {value for _, value in yaml.safe_load(shown.stdout)["follow"]}
+    assert values == {0.02}
+
+
+def test_match_curve_takes_what_a_match_measured(ndsweep, store, match_spec):
+    match, _ = store.create_sweep("match", match_spec, name="m", tags=[], notes="", num_trials=None)
+    claim = store.claim("tester")
+    store.set_result(claim, {"curves": {"steps": [5, 15], "source": [0.011, 0.012]}})
+
+    result = ndsweep("match", "curve", "--match", match.id)
+
+    assert yaml.safe_load(result.stdout) == {"follow": [[5, 0.011], [15, 0.012]]}
 
 
 def test_doctor_looks_at_everything(ndsweep):
@@ -249,3 +314,44 @@ def test_an_mlflow_address_that_is_none_is_one_line(monkeypatch):
     assert done.stderr.startswith("ndsweep: NDSWEEP_MLFLOW_URL: ")
     assert "http://127.0.0.1:5000" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_gc_says_what_it_removes_and_a_dry_run_only_says_it(ndsweep, home, store):
+    left = home / "checkpoints" / "0123456789ab" / "0"
+    left.mkdir(parents=True)
+    (left / "a.pt").write_bytes(b"x" * 2_000_000)
+
+    dry = ndsweep("gc", "--dry-run")
+    assert dry.exit_code == 0
+    assert left.exists()
+    real = ndsweep("gc")
+
+    assert "checkpoints/0123456789ab  2.0 MB  its sweep was deleted" in dry.stdout
+    assert "would free 0.00 GB of 0.00 GB and 0 progress events" in dry.stdout
+    assert real.stdout == dry.stdout.replace("would free", "freed")
+    assert not left.exists()
+
+
+def test_extend_confirm_compare_label_delete(ndsweep, trained, store, tmp_path):
+    more = ndsweep("extend", trained.id, "--more-points", 50)
+    assert more.stdout == f"{trained.id}  queued\n"
+    assert store.get_sweep(trained.id).spec["num_points"] == 54
+    ndsweep("cancel", trained.id)
+
+    confirming = ndsweep("confirm", trained.id, "--replicates", 3)
+    assert confirming.exit_code == 0, confirming.output
+    made = store.confirmations(trained.id)[0]
+    assert confirming.stdout.startswith(made.id)
+    assert made.num_trials == 3
+
+    compared = ndsweep("compare", f"{trained.id}:0", f"{trained.id}:t0,t2", "-f", "csv")
+    assert compared.stdout.startswith("a,b,difference"), compared.output
+    out = tmp_path / "table.tex"
+    assert ndsweep("compare", f"{trained.id}:0", f"{trained.id}:t0,t2", "-f", "latex", "-o", out)
+    assert r"\begin{tabular}" in out.read_text()
+    assert ndsweep("compare", f"{trained.id}:x", trained.id).exit_code == 2
+
+    labelled = ndsweep("label", trained.id, "--tag", "a", "--tag", "b", "--notes", "n")
+    assert labelled.stdout == f"{trained.id}  tags: a, b\n"
+    assert ndsweep("delete", trained.id, "--yes").stdout == f"{trained.id}  deleted\n"
+    assert "no sweep" in one_line(ndsweep("delete", trained.id, "--yes"))
