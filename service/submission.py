@@ -9,6 +9,7 @@ from service.errors import ApiError, refused_field
 from service.outputs import BestOut, FieldOut, PageOut, SweepOut
 from service.settings import Settings
 from sweeps.capacity import ClusterShape, can_run
+from sweeps.card_room import no_room
 from sweeps.earlier_results import with_earlier_results
 from sweeps.errors import SweepNotFound
 from sweeps.match_spec import MatchSpec
@@ -114,7 +115,8 @@ def _refuse_own_confirmation(spec: SweepSpec | MatchSpec) -> None:
 
 def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: Settings) -> None:
     """Raise ApiError 422 for data sets that are not prepared and resources that never come."""
-    refusal = can_run(spec, cluster_shape(store))
+    shape = cluster_shape(store)
+    refusal = can_run(spec, shape)
     if refusal is not None:
         field = FieldOut(path=refusal.field, reason=refusal.reason)
         raise ApiError(422, "ResourcesNeverFit", refusal.reason, [field])
@@ -128,8 +130,25 @@ def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: 
             raise ApiError(
                 422, "ConfigDoesNotFit", str(error), [FieldOut(path=where, reason=str(error))]
             ) from error
+        _refuse_too_large(spec, config, path, infos[config.dataset], shape)
         if isinstance(spec, SweepSpec):
             _refuse_longer(length.num_steps, spec.limits.steps)
+
+
+def _refuse_too_large(
+    spec: SweepSpec | MatchSpec,
+    config: TrainConfig,
+    path: str,
+    info: DatasetInfo,
+    shape: ClusterShape | None,
+) -> None:
+    """Trials that a card cannot hold would all fail, one after the other."""
+    measured = isinstance(spec, MatchSpec)
+    refusal = no_room(config, info, spec.resources, shape, measured=measured)
+    if refusal is not None:
+        where = "resources" if refusal.field == "trials_per_gpu" else path
+        field = FieldOut(path=f"{where}.{refusal.field}", reason=refusal.reason)
+        raise ApiError(422, "ConfigDoesNotFit", refusal.reason, [field])
 
 
 def _refuse_longer(steps: int, most: int | None) -> None:
@@ -164,11 +183,15 @@ def _datasets(spec: SweepSpec | MatchSpec) -> dict[str, str]:
     return {name: "space.dataset" if name in varied else "base.dataset" for name in names}
 
 
-#: Fields that decide whether a config fits its data set, and how long its run is.
+#: Fields that decide whether a config fits its data set and a card, and how long its run is.
 _SIZES = frozenset(
     {
         "dataset",
         "recipe",
+        "optimizer",
+        "precision",
+        "deterministic",
+        "depth",
         "widen_factor",
         "shortcut",
         "batch_size",

@@ -53,6 +53,7 @@ class Dispatcher:
         objective: Objective | None = None,
         share: Share | None = None,
         device: str = "cpu",
+        trials_per_gpu: int = 1,
         lookahead: int = 1,
     ) -> None:
         """``lookahead``: proposals that may be asked for before earlier ones have ended.
@@ -70,6 +71,7 @@ class Dispatcher:
         self._share = share
         self._metric = None if objective is None else objective.metric
         self._device = device
+        self._trials_per_gpu = trials_per_gpu
         self._queue = TrialQueue(
             store,
             claim,
@@ -138,6 +140,7 @@ class Dispatcher:
             "data_home": self._places.data_home,
             "log_path": str(self._places.log(number)),
             "objective": None if self._objective is None else vars(self._objective),
+            "trials_per_gpu": self._trials_per_gpu,
         }
 
     @property

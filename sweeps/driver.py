@@ -252,6 +252,7 @@ def _dispatcher(
         objective=plan.objective,
         share=share,
         device="cuda" if gpus > 0 else "cpu",
+        trials_per_gpu=plan.resources.trials_per_gpu,
         lookahead=plan.lookahead,
     )
 

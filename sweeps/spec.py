@@ -1,6 +1,7 @@
 """``SweepSpec``: a sweep before it has run. Refuses at submission what would fail in a trial."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -96,6 +97,26 @@ class Resources(SpecModel):
     gpus: Annotated[Finite, Field(ge=0)] = Field(
         0.0, description="One GPU, or a share of one between 0 and 1."
     )
+    trials_per_gpu: Annotated[int, Field(strict=True, ge=1, le=8)] = Field(
+        1, description="Trials that share one GPU, trained side by side in one process; gpus is 1."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gpu_is_shared(cls, values: Any) -> Any:
+        """With ``trials_per_gpu``, ``gpus`` becomes a trial's share of the card."""
+        count = values.get("trials_per_gpu", 1) if isinstance(values, Mapping) else 1
+        if type(count) is not int or not 1 < count <= 8:
+            return values
+        # Rounded down to what Ray counts, so that all of them fit.
+        share = math.floor(10_000 / count) / 10_000
+        if values.get("gpus") not in (1, share):
+            raise FieldError(
+                "gpus",
+                f"gpus must be 1 with trials_per_gpu = {count}: the card that they share, "
+                f"got {shown(values.get('gpus', 0))}",
+            )
+        return {**values, "gpus": share}
 
     @field_validator("gpus")
     @classmethod

@@ -114,6 +114,29 @@ class TestCreate:
         assert "64 CPUs" in body["detail"]
         assert "2 CPUs" in body["detail"]
 
+    @pytest.mark.parametrize(
+        ("resources", "gib", "path"),
+        [
+            ({"gpus": 1.0, "trials_per_gpu": 8}, 2, "resources.trials_per_gpu"),
+            ({"gpus": 1.0}, 1, "base.batch_size"),
+        ],
+    )
+    def test_trials_that_no_card_can_hold_are_refused_with_the_estimate(
+        self, client, store, spec, assert_error, resources, gib, path
+    ):
+        """One such trial takes about 1.2 GiB, most of it the process itself."""
+        nodes = [{"cpus": 2.0, "gpus": 1.0, "card_bytes": gib * 2**30}, {"cpus": 4.0, "gpus": 0.0}]
+        store.report_runner("runner", {"cluster": {"nodes": nodes}})
+        changed = spec | {"resources": resources}
+
+        body = assert_error(client.post(SWEEPS, json=changed), 422, "ConfigDoesNotFit")
+
+        assert body["fields"][0]["path"] == path
+        assert f"the card has {gib}.00 GiB" in body["detail"]
+        nodes[0]["card_bytes"] = 80 * 2**30
+        store.report_runner("runner", {"cluster": {"nodes": nodes}})
+        assert client.post(SWEEPS, json=changed).status_code == 201
+
 
 class TestValidate:
     def test_says_what_a_spec_would_do_and_creates_nothing(self, client, spec):

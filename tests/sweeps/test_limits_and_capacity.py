@@ -1,11 +1,14 @@
 """What a sweep may spend, and what fits on a cluster."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from sweeps.capacity import ClusterShape, NodeShape, concurrency, why_not
+from sweeps.capacity import ClusterShape, NodeShape, why_not
+from sweeps.cluster import smallest_card
 from sweeps.limits import Limits
 from sweeps.proposals import Proposal
 from sweeps.records import Attempt, Trial, TrialState
@@ -147,11 +150,33 @@ def test_without_a_known_cluster_any_share_of_a_card_may_wait() -> None:
 
 
 def test_a_shape_goes_through_json() -> None:
-    assert ClusterShape.from_json(TWO.to_json()) == TWO
+    known = ClusterShape((NodeShape(16, 1, 80 * 2**30), *TWO.nodes))
+
+    for shape in (TWO, known):
+        assert ClusterShape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
+    assert "card_bytes" not in str(TWO.to_json())
 
 
-@pytest.mark.parametrize(("asked", "fits", "at_once"), [(None, 4, 4), (2, 4, 2), (None, 0, 1)])
-def test_trials_at_once_are_as_asked_or_as_many_as_fit(
-    asked: int | None, fits: int, at_once: int
+def test_the_smallest_card_is_what_a_trial_must_fit_on() -> None:
+    cards = [NodeShape(1, 1, gib * 2**30) for gib in (80, 24, 40)]
+
+    assert ClusterShape((*cards, NodeShape(4, 0), NodeShape(4, 1))).card_bytes == 24 * 2**30
+    assert TWO.card_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("printed", "found"),
+    [("81559\n24564\n", 24564 * 2**20), ("", None), ("[N/A]\n", None)],
+)
+def test_the_size_of_a_card_is_what_its_driver_says(
+    printed: str, found: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert concurrency(asked, fits) == at_once
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}END\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+
+    assert smallest_card() == found
+    tool.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert smallest_card() is None

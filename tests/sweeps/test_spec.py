@@ -8,6 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from sweeps.capacity import ClusterShape, NodeShape
 from sweeps.explain import FieldReason
 from sweeps.spec import SweepSpec, explain
 from worker.config import TrainConfig
@@ -137,6 +138,11 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"base": BASE | {"seed": 2**31 - 1}, "replicates": 2}, "base.seed", "below 2^31"),
     ({"resources": {"gpus": 2}}, "resources.gpus", "at most 1, one trial trains on one GPU, got 2"),
     ({"resources": {"cpus": 0}}, "resources.cpus", "greater than 0"),
+    ({"resources": {"trials_per_gpu": 4}}, "resources.gpus", "1 with trials_per_gpu = 4"),
+    ({"resources": {"gpus": 0.5, "trials_per_gpu": 4}}, "resources.gpus", "got 0.5"),
+    ({"resources": {"gpus": 1, "trials_per_gpu": 9}}, "resources.trials_per_gpu", "equal to 8"),
+    ({"resources": {"gpus": 1, "trials_per_gpu": 0}}, "resources.trials_per_gpu", "equal to 1"),
+    ({"resources": {"gpus": 1, "trials_per_gpu": 2.0}}, "resources.trials_per_gpu", "integer"),
     ({"scheduler": {"kind": "asha"}}, "scheduler.min_steps", "missing"),
     ({"scheduler": {"kind": "hyperband"}}, "scheduler.kind", "'asha', 'median'"),
     ({"budget": {"gpu_hours": -1.0}}, "budget.gpu_hours", "greater than 0, got -1.0"),
@@ -386,6 +392,17 @@ def test_a_gpu_that_trials_insist_on_must_be_asked_for():
         ("resources.gpus", "resources.gpus must be above 0 for base.device 'cuda', got 0")
     ]
     SweepSpec.model_validate(fields(base=base, resources={"gpus": 0.5}))
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_trials_that_share_a_card_take_a_share_of_it_each(count):
+    spec = SweepSpec.model_validate(fields(resources={"gpus": 1, "trials_per_gpu": count}))
+    share = spec.resources.gpus
+    card = ClusterShape((NodeShape(16, 1),))
+
+    assert 1 - 1e-3 < count * share <= 1
+    assert card.fits(1, share) == count
+    assert SweepSpec.model_validate(spec.model_dump(mode="json")) == spec
 
 
 def test_a_run_without_end_is_refused():

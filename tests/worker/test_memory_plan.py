@@ -1,6 +1,7 @@
 """How much of a card a run is planned to take. What it takes is beside it in docs/operations.md."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from ndadam import WideResNet
 from worker import TrainConfig, train
 from worker.config import FieldError
 from worker.datasets import DatasetInfo, dataset_info
-from worker.memory_plan import CONTEXT, USABLE, check_memory, memory_plan
+from worker.memory_plan import CONTEXT, USABLE, check_memory, gib, memory_plan
 from worker.room import Room
 
 GIB = 2**30
@@ -116,6 +117,22 @@ def test_a_run_larger_than_the_card_is_refused_with_the_estimate():
     assert caught.value.field == "batch_size"
     for part in ("WRN-22-7.5 at batch 8192 in bf16 takes about", "the card has 16.00 GiB"):
         assert part in str(caught.value)
+
+
+def test_the_documentation_has_these_figures():
+    docs = Path(__file__).parents[2] / "docs"
+    operations, sweeps = (docs / f"{name}.md" for name in ("operations", "sweeps"))
+    rows = operations.read_text()
+    networks = [(16, 1.0), (16, 4.0), (22, 7.5), (28, 10.0)]
+    with pytest.raises(FieldError) as refused:
+        check_memory(config(optimizer="ndadam"), CIFAR, 8 * GIB, trials_per_gpu=4)
+
+    for depth, widen_factor in networks:
+        one = plan(depth=depth, widen_factor=widen_factor, optimizer="ndadam")
+        shared = gib(CONTEXT + one.images)
+        assert f"| WRN-{depth}-{widen_factor:g} | {gib(one.own)} | {shared} |" in rows
+    assert f"{gib(CONTEXT)}\nfor the process itself" in rows
+    assert str(refused.value) in sweeps.read_text()
 
 
 def test_training_refuses_it_before_the_first_step(data_home, tiny_config, monkeypatch):
