@@ -8,6 +8,7 @@ from service.cli_gc import gc
 from service.cli_growth import compare, confirm, delete, extend, label
 from service.cli_import import import_results
 from service.cli_match import app as match
+from service.cli_report import report
 from service.cli_serve import doctor, quickstart, runner, serve
 from service.cli_sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
 from service.cli_token import token
@@ -41,6 +42,7 @@ app.add_typer(match, name="match")
 app.command(context_settings={"allow_extra_args": True})(train)
 app.command()(batch)
 app.command("import-results")(import_results)
+app.command()(report)
 app.add_typer(data, name="data")
 app.command()(token)
 app.command()(gc)

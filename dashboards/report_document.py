@@ -1,0 +1,244 @@
+"""A report as a list of parts, and the three forms it is written in: HTML, Markdown, LaTeX.
+
+Every form is made of the same parts, so a number is the same in all of them. HTML and Markdown
+are one file with the figures inside; LaTeX names figures that lie beside it as PDF.
+"""
+
+import base64
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dashboards.report_drawing import Drawing
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A title within the report; level 2 is a section."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list of sentences."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as people read them. The first column is text, the others are set to the right."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure with what it shows in words."""
+
+    drawing: Drawing
+    caption: str
+
+
+Block = Heading | Paragraph | Listing | Table | Picture
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+    def pictures(self) -> list[Picture]:
+        """Its figures, in order."""
+        return [block for block in self.blocks if isinstance(block, Picture)]
+
+
+# --- HTML ----------------------------------------------------------------------------------------
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff;
+       max-width: 62rem; margin: 2rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.7rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.2rem; }
+h3 { font-size: 1.05rem; margin-top: 1.6rem; }
+figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
+figcaption, caption { color: #4a5159; font-size: .9rem; text-align: left; padding: .3rem 0; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dde3; text-align: right;
+         vertical-align: top; }
+th:first-child, td:first-child { text-align: left; }
+thead th { border-bottom: 2px solid #8a929b; }
+@media print { body { margin: 0; } }
+"""
+
+
+def to_html(document: Document) -> str:
+    """One page that loads nothing from anywhere."""
+    parts = "\n".join(_html(block) for block in document.blocks)
+    title = html.escape(document.title)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{title}</h1>\n{parts}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _html(block: Block) -> str:
+    if isinstance(block, Heading):
+        return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
+    if isinstance(block, Paragraph):
+        return f"<p>{html.escape(block.text)}</p>"
+    if isinstance(block, Listing):
+        items = "".join(f"<li>{html.escape(item)}</li>" for item in block.items)
+        return f"<ul>{items}</ul>"
+    if isinstance(block, Table):
+        return _html_table(block)
+    label = html.escape(block.caption, quote=True)
+    svg = block.drawing.svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return f"<figure>\n{svg}\n<figcaption>{html.escape(block.caption)}</figcaption>\n</figure>"
+
+
+def _html_table(table: Table) -> str:
+    caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.head)
+    rows = "\n".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f'<div class="wide"><table>{caption}\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>"
+    )
+
+
+# --- Markdown ------------------------------------------------------------------------------------
+
+
+def to_markdown(document: Document, picture: Callable[[Picture], str] | None = None) -> str:
+    """Markdown with tables; ``picture`` gives a figure's address, default: inside the text."""
+    address = picture or _data_address
+    parts = [f"# {_md(document.title)}", *(_markdown(b, address) for b in document.blocks)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(block: Block, address: Callable[[Picture], str]) -> str:
+    if isinstance(block, Heading):
+        return f"{'#' * block.level} {_md(block.text)}"
+    if isinstance(block, Paragraph):
+        return _md(block.text)
+    if isinstance(block, Listing):
+        return "\n".join(f"- {_md(item)}" for item in block.items)
+    if isinstance(block, Table):
+        return _markdown_table(block)
+    return f"![{_md(block.drawing.name)}]({address(block)})\n\n{_md(block.caption)}"
+
+
+def _markdown_table(table: Table) -> str:
+    lines = [
+        "| " + " | ".join(_md(cell) for cell in table.head) + " |",
+        "|" + "|".join(["---"] + ["---:"] * (len(table.head) - 1)) + "|",
+        *("| " + " | ".join(_md(cell) for cell in row) + " |" for row in table.rows),
+    ]
+    caption = [_md(table.caption), ""] if table.caption else []
+    return "\n".join([*caption, *lines])
+
+
+def _md(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
+
+
+def _data_address(picture: Picture) -> str:
+    coded = base64.b64encode(picture.drawing.svg.encode()).decode()
+    return f"data:image/svg+xml;base64,{coded}"
+
+
+# --- LaTeX ---------------------------------------------------------------------------------------
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    **{c: "\\" + c for c in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{"α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "Δ": r"$\Delta$"},
+    **{"‖": r"$\|$", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "√": r"$\surd$"},
+    **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "κ": r"$\kappa$", "τ": r"$\tau$"},
+    **{
+        "₀": "$_0$",
+        "₁": "$_1$",
+        "₂": "$_2$",
+        "ᵛ": "$^v$",
+        "ˢ": "$^s$",
+        "μ": r"$\mu$",
+        "ε": r"$\epsilon$",
+    },
+    **{"–": "--", "—": "---", "…": r"\ldots{}", "→": r"$\to$", "\N{NARROW NO-BREAK SPACE}": r"\,"},
+}
+
+
+def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
+    """A whole LaTeX file; ``picture`` gives the path of a figure's PDF."""
+    parts = "\n\n".join(_latex(block, picture) for block in document.blocks)
+    return (
+        "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n"
+        "\\usepackage{booktabs,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
+        f"\\title{{{_tex(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
+        f"{parts}\n\n\\end{{document}}\n"
+    )
+
+
+def _latex(block: Block, picture: Callable[[Picture], str]) -> str:
+    if isinstance(block, Heading):
+        command = "section" if block.level == 2 else "subsection"
+        return f"\\{command}*{{{_tex(block.text)}}}"
+    if isinstance(block, Paragraph):
+        return _tex(block.text)
+    if isinstance(block, Listing):
+        items = "\n".join(f"\\item {_tex(item)}" for item in block.items)
+        return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
+    if isinstance(block, Table):
+        return _latex_table(block)
+    return (
+        "\\begin{figure}[h]\n\\centering\n"
+        f"\\includegraphics[width=.85\\linewidth]{{{picture(block)}}}\n"
+        f"\\caption{{{_tex(block.caption)}}}\n\\end{{figure}}"
+    )
+
+
+def _latex_table(table: Table) -> str:
+    columns = "l" + "r" * (len(table.head) - 1)
+    caption = [f"\\caption{{{_tex(table.caption)}}}\\\\"] if table.caption else []
+    return "\n".join(
+        [
+            f"{{\\small\\begin{{longtable}}{{{columns}}}",
+            *caption,
+            "\\toprule",
+            _latex_row(table.head),
+            "\\midrule\\endhead",
+            *(_latex_row(row) for row in table.rows),
+            "\\bottomrule",
+            "\\end{longtable}}",
+        ]
+    )
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(_tex(cell) for cell in cells) + r" \\"
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(c, c) for c in text)

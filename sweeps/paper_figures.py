@@ -1,0 +1,215 @@
+"""The numbers behind the paper's figures: curves over seeds, ratios of curves, layer by layer."""
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ndadam.statistics import mean_interval
+from sweeps.paper_runs import Arm, Curve, PaperRuns
+from sweeps.paper_values import PaperRatio, paper_values
+
+#: The layer that the paper plots, the stem being the first convolution.
+LAYER = "conv5"
+#: The middle of a run, as a part of its steps: without the start's transient and cosine's end.
+MIDDLE = (0.25, 0.75)
+#: A measured ratio is the expected one within so much of it.
+TOLERANCE = 0.10
+
+
+@dataclass(frozen=True)
+class MeanCurve:
+    """One line of a figure: mean over seeds, with the smallest and largest of them."""
+
+    label: str
+    optimizer: str
+    steps: tuple[int, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    #: Seeds behind it.
+    n: int
+
+
+@dataclass(frozen=True)
+class LayerRatio:
+    """The ratio of two arms' effective learning rates at one layer, over the middle of the run."""
+
+    layer: str
+    #: Geometric mean over the middle of the run and over seeds.
+    ratio: float
+    #: Smallest and largest over the middle of the run, mean over seeds.
+    least: float
+    most: float
+    #: Part of the whole run in which the ratio is the expected one within ``TOLERANCE``.
+    fraction_inside: float
+
+
+@dataclass(frozen=True)
+class MeasuredRatio:
+    """What Figure 1 (b) says of two curves, and what ours do."""
+
+    ratio: PaperRatio
+    layers: tuple[LayerRatio, ...]
+    #: 95 % interval over seeds of the plotted layer's ratio; None with fewer than two seeds.
+    low: float | None
+    high: float | None
+    verdict: str
+
+    def at(self, layer: str) -> LayerRatio | None:
+        """One layer; None where it was not measured."""
+        return next((row for row in self.layers if row.layer == layer), None)
+
+
+@dataclass(frozen=True)
+class LayerBalance:
+    """Figure 1 (a) at one layer: the projection ratio at three times of a run, mean over seeds."""
+
+    layer: str
+    start: float
+    middle: float
+    end: float
+
+
+def mean_curve(label: str, arm: Arm, metric: str, *, scale: float = 1.0) -> MeanCurve | None:
+    """An arm's curve at the steps that all of its seeds reported; None without one."""
+    curves = arm.curves(metric)
+    if not curves:
+        return None
+    by_step = [dict(curve) for curve in curves]
+    steps = sorted(set.intersection(*(set(curve) for curve in by_step)))
+    values = [[scale * curve[step] for curve in by_step] for step in steps]
+    return MeanCurve(
+        label=label,
+        optimizer=str(arm.config["optimizer"]),
+        steps=tuple(steps),
+        mean=tuple(statistics.fmean(row) for row in values),
+        low=tuple(min(row) for row in values),
+        high=tuple(max(row) for row in values),
+        n=len(curves),
+    )
+
+
+def balance_by_layer(runs: PaperRuns) -> list[LayerBalance]:
+    """Figure 1 (a): how decay and gradient balance, at each layer that was measured."""
+    (arm,) = runs.arms("paper-fig1a")
+    found = []
+    for layer in _layers(arm, "projection_ratio"):
+        curve = mean_curve(layer, arm, f"projection_ratio/{layer}")
+        if curve is None or len(curve.steps) < 3:
+            continue
+        points = list(zip(curve.steps, curve.mean, strict=True))
+        last = points[-1][0]
+        found.append(
+            LayerBalance(
+                layer=layer,
+                start=points[0][1],
+                middle=statistics.fmean(value for _, value in _part(points, last, MIDDLE)),
+                end=statistics.fmean(value for _, value in _part(points, last, (0.97, 1.0))),
+            )
+        )
+    return found
+
+
+def measured_ratios(runs: PaperRuns) -> list[MeasuredRatio]:
+    """Figure 1 (b): every ratio that the paper speaks of, measured or not."""
+    return [_measured(runs, ratio) for ratio in paper_values().ratios]
+
+
+def _measured(runs: PaperRuns, ratio: PaperRatio) -> MeasuredRatio:
+    over, under = (runs.arm("paper-fig1b", params) for params in (ratio.over, ratio.under))
+    layers = [
+        row
+        for layer in _layers(over, "effective_lr")
+        if (row := _layer_ratio(over, under, layer, ratio.expected)) is not None
+    ]
+    low, high = _interval(over, under)
+    here = next((row for row in layers if row.layer == LAYER), None)
+    if here is None:
+        return MeasuredRatio(ratio, tuple(layers), low, high, "not run")
+    is_expected = abs(here.ratio / ratio.expected - 1) <= TOLERANCE
+    return MeasuredRatio(
+        ratio, tuple(layers), low, high, "agrees" if is_expected == ratio.holds else "differs"
+    )
+
+
+def _layer_ratio(over: Arm, under: Arm, layer: str, expected: float) -> LayerRatio | None:
+    pair = [mean_curve("", arm, f"effective_lr/{layer}") for arm in (over, under)]
+    if pair[0] is None or pair[1] is None:
+        return None
+    ratios = _ratio_curve(_points(pair[0]), _points(pair[1]))
+    if not ratios:
+        return None
+    middle = [value for _, value in _part(ratios, ratios[-1][0], MIDDLE)]
+    if not middle:
+        return None
+    inside = [abs(value / expected - 1) <= TOLERANCE for _, value in ratios]
+    return LayerRatio(
+        layer=layer,
+        ratio=_geometric_mean(middle),
+        least=min(middle),
+        most=max(middle),
+        fraction_inside=sum(inside) / len(inside),
+    )
+
+
+def _interval(over: Arm, under: Arm) -> tuple[float | None, float | None]:
+    """Interval over seeds that both arms have, of the plotted layer's ratio, on a log scale."""
+    name = f"effective_lr/{LAYER}"
+    curves = [
+        {run.seed: curve for run in arm.runs if (curve := run.curves([name]).get(name))}
+        for arm in (over, under)
+    ]
+    logs = []
+    for seed in sorted(curves[0].keys() & curves[1].keys()):
+        ratios = _ratio_curve(curves[0][seed], curves[1][seed])
+        middle = [value for _, value in _part(ratios, ratios[-1][0], MIDDLE)] if ratios else []
+        if middle:
+            logs.append(math.log(_geometric_mean(middle)))
+    if len(logs) < 2:
+        return None, None
+    found = mean_interval(logs)
+    assert found.low is not None
+    assert found.high is not None
+    return math.exp(found.low), math.exp(found.high)
+
+
+def _ratio_curve(over: Curve, under: Curve) -> Curve:
+    """The ratio at every step that both have and where both moved."""
+    below: Mapping[int, float] = dict(under)
+    return [(s, v / below[s]) for s, v in over if s in below and v > 0 and below[s] > 0]
+
+
+def _points(curve: MeanCurve) -> Curve:
+    return list(zip(curve.steps, curve.mean, strict=True))
+
+
+def _part(points: Sequence[tuple[int, float]], last: int, span: tuple[float, float]) -> Curve:
+    return [(s, v) for s, v in points if span[0] * last <= s <= span[1] * last]
+
+
+def _geometric_mean(values: Iterable[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def _layers(arm: Arm, quantity: str) -> list[str]:
+    names: set[str] = set()
+    for run in arm.runs[:1]:
+        names |= {name for name in run.curves(None) if name.startswith(f"{quantity}/")}
+    return sorted((name.partition("/")[2] for name in names), key=_place)
+
+
+def _place(layer: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(\D*)(\d+)", layer)
+    return (found[1], int(found[2])) if found else (layer, 0)
+
+
+def setting_label(config: Mapping[str, Any]) -> str:
+    """An arm of the figures in the paper's symbols."""
+    if config["optimizer"] == "sgd":
+        return f"SGD, α₀ = {config['lr']:g}, λ = {config['weight_decay']:g}"
+    if config["optimizer"] == "ndadam":
+        return f"ND-Adam, α₀ᵛ = {config['alpha_v']:g}"
+    return f"Adam, α₀ = {config['lr']:g}"

@@ -1,0 +1,264 @@
+"""The paper's report: its numbers by hand, its forms, and that it rebuilds from committed runs."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from dashboards.paper_document import paper_document
+from dashboards.report_document import Document, Table, to_html, to_latex, to_markdown
+from dashboards.report_files import report_text, write_report
+from ndadam.statistics import t_quantile
+from sweeps.batch_specs import keep_specs
+from sweeps.import_results import import_results
+from sweeps.paper import compared_claims, compared_tables
+from sweeps.paper_figures import balance_by_layer, measured_ratios
+from sweeps.paper_keep import keep_runs
+from sweeps.paper_runs import PaperRuns, run_of_result, runs_of_folder, runs_of_store
+from sweeps.paper_values import paper_values
+from sweeps.presets import read_preset
+from sweeps.spec import SweepSpec
+from sweeps.store import Store
+from tests.dashboards.paper_results import made_up_results, write_made_up
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "docs" / "results"
+MADE_UP = HERE / "paper_runs"
+
+
+@pytest.fixture(scope="module")
+def runs() -> PaperRuns:
+    return PaperRuns(run_of_result(result) for result in made_up_results())
+
+
+@pytest.fixture(scope="module")
+def document(runs: PaperRuns) -> Document:
+    return paper_document(runs)
+
+
+def markdown_of(folder: Path) -> str:
+    """As ``ndsweep report paper --from FOLDER --format md --figures figures`` writes it."""
+    document = paper_document(PaperRuns(runs_of_folder(folder)))
+    return to_markdown(document, lambda picture: f"figures/{picture.drawing.name}.svg")
+
+
+def kept_reports() -> list[tuple[Path, Path]]:
+    """(runs, report) of each report in the repository, the made-up one first."""
+    found = [(path.parent / "runs", path) for path in sorted(RESULTS.glob("*/paper.md"))]
+    return [(MADE_UP, HERE / "paper_report.md"), *found]
+
+
+@pytest.mark.parametrize(("folder", "report"), kept_reports(), ids=lambda path: path.parent.name)
+def test_a_kept_report_is_rebuilt_from_its_kept_runs(folder: Path, report: Path) -> None:
+    assert markdown_of(folder) == report.read_text("utf-8")
+
+
+def test_the_made_up_runs_are_those_that_the_code_makes(tmp_path: Path) -> None:
+    write_made_up(tmp_path)
+
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_text() for path in MADE_UP.iterdir()}
+
+
+def test_the_papers_values_are_those_of_its_tables() -> None:
+    tables = {table.id: [row.test_error for row in table.rows] for table in paper_values().tables}
+
+    assert tables == {
+        "table1-cifar10": [4.61, 6.14, 4.53, 4.49, 5.43, 4.14],
+        "table1-cifar100": [20.60, 25.51, 21.45, 20.18, 22.48, 19.90],
+        "table2-cifar10": [3.84, 3.70],
+        "table2-cifar10-wrn28": [3.80, 3.70],
+        "table2-cifar100": [19.24, 19.30],
+        "table2-cifar100-wrn28": [18.48, 18.42],
+    }
+
+
+def test_every_value_and_ratio_names_a_point_of_its_preset(runs: PaperRuns) -> None:
+    values = paper_values()
+
+    for table in values.tables:
+        points = [runs.arm(table.preset, row.params).config for row in table.rows]
+        assert len(points) == len(runs.arms(table.preset))
+    for ratio in values.ratios:
+        assert runs.arm("paper-fig1b", ratio.over).params != ratio.under
+        assert runs.arm("paper-fig1b", ratio.under)
+
+
+def test_a_row_has_the_mean_the_interval_and_a_verdict(runs: PaperRuns) -> None:
+    rows = {row.entry.name: row for row in compared_tables(runs)[0].rows}
+    sgd = rows["SGD, BN with scales"]
+
+    # 4.6, 4.7, 4.8: mean 4.7, deviation 0.1; the paper has 4.61 from three runs too.
+    assert sgd.measured.mean == pytest.approx(4.7)
+    assert sgd.measured.sd == pytest.approx(0.1)
+    assert sgd.difference == pytest.approx(0.09)
+    half = t_quantile(0.975, 2) * 0.1 * math.sqrt(2 / 3)
+    assert (sgd.low, sgd.high) == (pytest.approx(0.09 - half), pytest.approx(0.09 + half))
+    assert sgd.verdict == "agrees"
+    assert rows["ND-Adam, no scales, BN-Softmax"].verdict == "higher"
+    assert rows["SGD, no scales, BN-Softmax"].verdict == "one run, no interval"
+    assert rows["SGD, no scales, BN-Softmax"].difference == pytest.approx(-0.49)
+    assert rows["Adam, no scales, BN-Softmax"].verdict == "not run"
+
+
+def test_arms_of_a_part_are_compared_with_each_other(runs: PaperRuns) -> None:
+    differences = {(d.over, d.under): d for d in compared_tables(runs)[0].differences}
+
+    assert set(differences) == {("SGD", "Adam"), ("SGD", "ND-Adam"), ("Adam", "ND-Adam")}
+    assert differences["Adam", "ND-Adam"].verdict == "higher"
+    assert differences["Adam", "ND-Adam"].low > 0
+    assert differences["SGD", "ND-Adam"].verdict == "not shown"
+
+
+def test_ratios_of_figure_1b_are_means_over_the_middle_of_the_run(runs: PaperRuns) -> None:
+    overlap, decay, halved, matched = measured_ratios(runs)
+    # Over steps 20,000 to 60,000 of 80,000, in logarithms.
+    first = ((4 / 3) * 1 * 1) ** (1 / 3)
+    second = ((4 / 3) * (5 / 4) * (40 / 28)) ** (1 / 3)
+
+    at = overlap.at("conv5")
+    assert at is not None
+    assert at.ratio == pytest.approx(first)
+    assert (at.least, at.most) == (pytest.approx(1), pytest.approx(4 / 3))
+    assert at.fraction_inside == 0.75
+    assert overlap.verdict == "differs"
+    there = decay.at("conv5")
+    assert there is not None
+    assert there.ratio == pytest.approx(second)
+    # It is not the 2 of a proportional change, as the paper says.
+    assert decay.verdict == "agrees"
+    assert halved.verdict == "not run"
+    assert halved.layers == ()
+    assert matched.low == pytest.approx(matched.high)
+
+
+def test_the_balance_of_figure_1a_is_read_at_three_times(runs: PaperRuns) -> None:
+    (row,) = balance_by_layer(runs)
+
+    assert row.layer == "conv5"
+    assert (row.start, row.end) == (pytest.approx(-0.2), pytest.approx(-0.1))
+    assert row.middle == pytest.approx((-0.2 - 0.9 - 0.8) / 3)
+
+
+def test_a_claim_shares_runs_with_the_tables(runs: PaperRuns) -> None:
+    claims = {found.claim.preset: found for found in compared_claims(runs)}
+
+    assert [arm.measured.n for arm in claims["paper-adam-l2"].arms] == [3, 0, 0, 0]
+    assert claims["paper-gamma-depth"].metric == "validation_error"
+    assert claims["paper-gamma-depth"].num_runs == 0
+
+
+def test_another_precision_belongs_to_its_arm_but_is_never_mixed_in() -> None:
+    results = made_up_results()
+    sgd = [r for r in results if r.config["optimizer"] == "sgd" and r.config["lr"] == 0.1]
+    table = [
+        r for r in sgd if r.config["bn_scale"] == "trainable" and r.metrics["test_error"] < 0.05
+    ]
+    exact = [
+        r.model_copy(update={"config": r.config | {"precision": "fp32"}, "seed": r.seed + 10})
+        for r in table
+    ]
+    params = {"optimizer": "sgd", "bn_scale": "trainable"}
+
+    def arm(found: list) -> list[str]:  # type: ignore[type-arg]
+        return [
+            run.precision
+            for run in PaperRuns(map(run_of_result, found)).arm("paper-table1-cifar10", params).runs
+        ]
+
+    assert arm(table + exact) == ["bf16"] * 3
+    assert arm(exact) == ["fp32"] * 3
+    shorter = [r.model_copy(update={"config": r.config | {"steps": 70_000}}) for r in table]
+    assert arm(shorter) == []
+
+
+def test_the_store_gives_the_same_numbers_as_the_folder(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_made_up(results)
+    for path in results.iterdir():
+        text = path.read_text().replace('"spec":"made-up"', '"spec":"paper-table1-cifar10"')
+        path.write_text(text)
+    keep_specs(results, [SweepSpec.model_validate(read_preset("paper-table1-cifar10").spec)])
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    store.migrate()
+    import_results(store, results)
+
+    from_store = paper_document(PaperRuns(runs_of_store(store)))
+    store.close()
+    from_folder = paper_document(PaperRuns(runs_of_folder(results)))
+    tables = [
+        [block for block in document.blocks if isinstance(block, Table)][:-1]
+        for document in (from_store, from_folder)
+    ]
+    assert tables[0] == tables[1]
+
+
+def test_kept_runs_are_small_and_give_the_same_report(tmp_path: Path) -> None:
+    assert keep_runs(MADE_UP, tmp_path) == 15
+    assert markdown_of(tmp_path) == markdown_of(MADE_UP)
+    plain = next(r for r in made_up_results() if r.config["gamma_c"] is not None)
+    kept = (tmp_path / f"{plain.config_key}-{plain.seed}.json").read_text()
+    assert "effective_lr" not in kept
+
+
+def test_a_report_without_runs_says_what_is_missing() -> None:
+    text = to_markdown(paper_document(PaperRuns([])))
+
+    assert "0 finished runs were found" in text
+    assert text.count("Not run. Its preset is") == 10
+    for table in paper_values().tables:
+        assert f"- {table.preset}: nothing of it" in text
+
+
+def test_arms_with_too_few_seeds_are_named(document: Document) -> None:
+    text = to_markdown(document)
+
+    assert (
+        "- paper-table1-cifar10: SGD, no scales, γ_C = 2.5 (1 of 3 seeds); Adam, no scales" in text
+    )
+
+
+def test_the_page_is_one_well_formed_file_that_loads_nothing(document: Document) -> None:
+    html = to_html(document)
+
+    assert html.count("<svg ") == 4
+    assert not re.search(r"""(?:src|href)=["'](?!#)""", html)
+    assert "url(http" not in html
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    body = html[html.index("<main>") : html.index("</main>") + len("</main>")]
+    assert ET.fromstring(body.replace("xlink:href", "href")).tag == "main"
+    assert "4.70" in html
+
+
+def test_latex_escapes_what_it_would_read(document: Document, tmp_path: Path) -> None:
+    out = tmp_path / "paper.tex"
+    written = write_report(document, "latex", out, None)
+    text = out.read_text("utf-8")
+
+    assert {path.suffix for path in written} == {".tex", ".svg", ".pdf"}
+    assert r"within 0.25 points" in text
+    assert r"95 \% interval" in text
+    assert r"$\gamma$\_C" in text
+    assert re.search(r"[^\x00-\x7fäöü“”]", text) is None
+    for name in re.findall(r"\\includegraphics\[[^]]*\]\{([^}]+)\}", text):
+        assert (tmp_path / name).read_bytes().startswith(b"%PDF")
+
+
+def test_figures_beside_markdown_are_linked_and_else_inside(
+    document: Document, tmp_path: Path
+) -> None:
+    write_report(document, "md", tmp_path / "docs" / "paper.md", tmp_path / "figures")
+
+    assert "(../figures/figure-1a.svg)" in (tmp_path / "docs" / "paper.md").read_text("utf-8")
+    assert "(data:image/svg+xml;base64," in report_text(document, "md")
+    assert (tmp_path / "figures" / "figure-2.svg").read_text("utf-8").startswith("<svg ")
+
+
+def test_the_same_runs_give_the_same_file(runs: PaperRuns) -> None:
+    assert to_html(paper_document(runs)) == to_html(paper_document(runs))
+    assert to_latex(paper_document(runs), lambda p: p.drawing.name) == to_latex(
+        paper_document(runs), lambda p: p.drawing.name
+    )
