@@ -163,6 +163,9 @@ class Dispatcher:
     @property
     def is_grace_over(self) -> bool:
         """Whether trials that still run have had the time to stop by themselves."""
+        if self._stop is not None and self.is_starved:
+            # None has a worker that could write anything.
+            return True
         grace = _GRACE_TO_LEAVE if self._stop == "leave" else _GRACE
         return self.stopping_for > grace
 

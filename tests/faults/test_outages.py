@@ -96,7 +96,7 @@ def test_a_data_folder_that_cannot_be_written_is_enough_for_training(tmp_path: P
 
 def test_a_full_data_folder_keeps_no_half_of_a_data_set(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", "64k") as data:
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match=r"No space left|requested and .* written"):
             prepare_digits(data)
 
         assert list_datasets(data) == []

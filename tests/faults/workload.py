@@ -5,6 +5,7 @@ each checkpoint take three times as long, so that a fault can hit them. ``phase`
 checkpoints, says what is going on.
 """
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -65,17 +66,20 @@ def _wait(milliseconds: float, stop: StopFile) -> bool:
 
 
 def _note(folder: Path, phase: str) -> None:
-    (folder / "phase").write_text(phase)
+    with contextlib.suppress(OSError):
+        (folder / "phase").write_text(phase)
 
 
 def _checkpoint(folder: Path, step: int, milliseconds: float) -> None:
+    """As training does: slowly, whole or not at all, and a full disk ends no trial."""
     part = folder / "checkpoint.part"
-    with part.open("w") as file:
-        for character in f"{step:06d}":
-            file.write(character)
-            file.flush()
-            time.sleep(milliseconds / 2000)
-    part.replace(folder / "checkpoint")
+    with contextlib.suppress(OSError):
+        with part.open("w") as file:
+            for character in f"{step:06d}":
+                file.write(character)
+                file.flush()
+                time.sleep(milliseconds / 2000)
+        part.replace(folder / "checkpoint")
 
 
 def _last_checkpoint(folder: Path) -> int:

@@ -325,6 +325,19 @@ def test_a_cancel_cuts_running_trials_off(drive: Drive) -> None:
     assert driving.dispatcher.next() is None
 
 
+def test_trials_that_have_no_worker_are_not_waited_for(drive: Drive) -> None:
+    driving = drive(num_points=3)
+    waiting = driving.dispatcher.next()
+    assert waiting is not None
+    assert not driving.dispatcher.is_grace_over
+
+    driving.dispatcher.stop("cancel")
+
+    assert driving.dispatcher.is_grace_over
+    driving.dispatcher.started(waiting)
+    assert not driving.dispatcher.is_grace_over
+
+
 def test_a_cancel_overrides_a_pause_and_not_the_other_way_round(drive: Drive) -> None:
     driving = drive(num_points=1)
     for why in ("leave", "pause", "cancel", "pause", "leave"):
