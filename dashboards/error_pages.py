@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 
+from dashboards.compressing import compressed
 from dashboards.templating import page
 from sweeps.errors import InvalidQuery, NotFound, StoreUnavailable, SweepsError
 
@@ -33,7 +34,7 @@ class PageRoute(APIRoute):
 
         async def answer_or_error_page(request: Request) -> Response:
             try:
-                return await answer(request)
+                return compressed(request, await answer(request))
             except RequestValidationError:
                 # A path that is not of the right form, like /sweeps/x/trials/y.
                 return error_page(404, "Not found", f"There is no page {request.url.path[:200]}.")

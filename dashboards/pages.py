@@ -6,6 +6,7 @@ from dashboards import (
     compare_pages,
     form_pages,
     match_pages,
+    paper_pages,
     plot_pages,
     search_pages,
     static_files,
@@ -25,6 +26,7 @@ PARTS = (
     compare_pages,
     sweep_pages,
     match_pages,
+    paper_pages,
     trial_pages,
 )
 

@@ -65,10 +65,13 @@ def figure(
 
 
 def _axis(settings: dict[str, Any]) -> dict[str, Any]:
+    # Steps are counted: 20,000, not 2 times a power of ten.
+    counted = {"tickformat": ","} if settings["title"].startswith("step t") else {}
     return {
         "automargin": True,
         "zeroline": False,
         "exponentformat": "power",
+        **counted,
         **settings,
         "title": {"text": settings["title"], "standoff": 8, "font": {"size": 12.5}},
     }

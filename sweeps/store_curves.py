@@ -113,19 +113,23 @@ def _curves(
     if names is not None:
         wanted = wanted.where(metric_names.c.name.in_(list(names)))
     name_of = {row.id: row.name for row in conn.execute(wanted)}
-    query = (
-        sa.select(attempts.c.trial, metrics.c.name_id, metrics.c.step, metrics.c.value)
-        .join(attempts, attempts.c.id == metrics.c.attempt_id)
+    # Attempts first: in one join a database may read every metric of the name to find a few.
+    tries = (
+        sa.select(attempts.c.id, attempts.c.trial, attempts.c.number)
         .join(
             trials,
             (trials.c.sweep_id == attempts.c.sweep_id) & (trials.c.number == attempts.c.trial),
         )
-        .where(attempts.c.sweep_id == sweep_id, which, metrics.c.name_id.in_(list(name_of)))
-        .order_by(attempts.c.number, metrics.c.step)
+        .where(attempts.c.sweep_id == sweep_id, which)
     )
+    place_of = {row.id: (row.number, row.trial) for row in conn.execute(tries)}
+    query = sa.select(
+        metrics.c.attempt_id, metrics.c.name_id, metrics.c.step, metrics.c.value
+    ).where(metrics.c.attempt_id.in_(list(place_of)), metrics.c.name_id.in_(list(name_of)))
+    rows = sorted(conn.execute(query), key=lambda row: (*place_of[row[0]], row[2]))
     joined: dict[tuple[int, str], Curve] = {}
-    for trial, name_id, step, value in conn.execute(query):
-        curve = joined.setdefault((trial, name_of[name_id]), [])
+    for attempt, name_id, step, value in rows:
+        curve = joined.setdefault((place_of[attempt][1], name_of[name_id]), [])
         while curve and curve[-1][0] >= step:
             curve.pop()
         curve.append((step, value))

@@ -1,0 +1,57 @@
+"""The page of the paper: its tables and figures, from our runs, beside its own values."""
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+
+from dashboards.error_pages import PageRoute, error_page
+from dashboards.paper_plots import curves_plot, table_plot
+from dashboards.paper_view import FIGURES, figure_curves, paper_runs, paper_values_of, ratio_text
+from dashboards.plot_answers import Form, plot_answer
+from dashboards.reading import StoreDep
+from dashboards.templating import page
+from sweeps.paper import compared_tables
+from sweeps.paper_values import paper_values
+from sweeps.store import Store
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+#: Table whose first part Figure 2 ends with.
+_TABLE_OF_FIG2 = "table1-cifar10"
+
+
+@router.get("/paper")
+def paper_page(store: Store = StoreDep) -> HTMLResponse:
+    """Tables 1 and 2, Figures 1 to 3."""
+    return page(
+        "paper.html",
+        title="Paper",
+        section="paper",
+        ratio_text=ratio_text,
+        **paper_values_of(store),
+    )
+
+
+@router.get("/paper/plots/{name}.{form}")
+def plot(name: str, form: Form, store: Store = StoreDep) -> Response:
+    """One table or figure."""
+    runs = paper_runs(store)
+    for found in compared_tables(runs):
+        if found.table.id == name:
+            # The paper's own points are drawn also before anything of ours has run.
+            return plot_answer(table_plot(found), form, file_name=f"paper-{name}", empty="")
+    for figure in FIGURES:
+        if figure.id == name:
+            finals = _finals() if name == "fig2" else []
+            drawn = curves_plot(name, figure.metric, figure_curves(runs, figure), finals)
+            empty = f"No run of preset {figure.preset} has ended here yet."
+            return plot_answer(drawn, form, file_name=f"paper-{name}", empty=empty)
+    return error_page(404, "Not found", f"The paper has no table or figure {name[:40]!r}.")
+
+
+def _finals() -> list[tuple[str, float]]:
+    """The paper's final errors of Figure 2's three curves, from its Table 1."""
+    [table] = [t for t in paper_values().tables if t.id == _TABLE_OF_FIG2]
+    first = table.rows[0].part
+    return [
+        (str(row.params["optimizer"]), row.test_error) for row in table.rows if row.part == first
+    ]
