@@ -8,7 +8,7 @@ faster of channels first and last, with the engine's optimizer. The engine train
 noise of its shape where that is not prepared, with augmentation and schedule, as ``worker.train``
 does; on a CPU on the digits, as the quickstart does. Rows:
 
-* *steps*: the engine's steps, losses recorded;
+* *steps*: the engine's steps, losses recorded, and what a checkpoint every 30 s costs;
 * *steps, measured once per epoch* and *every 100 steps*: the same with all diagnostics of a report,
   and what they cost;
 * *one of two trials at once* (on a CPU): each in a process of its own, with one thread;
@@ -49,6 +49,8 @@ from worker.datasets import Arrays, dataset_info, default_home, list_datasets, w
 from worker.digits import prepare_digits
 
 Row = dict[str, Any]
+#: Seconds between two checkpoints, as ``worker.train`` has them.
+CHECKPOINT_EVERY = 30.0
 
 
 def main() -> None:
@@ -110,10 +112,12 @@ def engine_rows(
     config: TrainConfig, home: Path, is_detailed: bool, start: Row | None
 ) -> Iterator[Row]:
     """The engine's rows for one network and optimizer."""
+    share = 0.0
     for every in REPORT_EVERY if is_detailed else REPORT_EVERY[:1]:
         found = engine_seconds(config.model_copy(update={"report_every": every}), home)
         if every is None:
-            yield {"who": "steps", "seconds": found["off"]}
+            share = found["checkpoint"] / CHECKPOINT_EVERY
+            yield {"who": "steps", "seconds": found["off"], "checkpoints": share}
         span = "once per epoch" if every is None else f"every {every} steps"
         yield {
             "who": f"steps, measured {span}",
@@ -127,7 +131,7 @@ def engine_rows(
     run: Row = {"who": "whole run", **whole_run(config, home)}
     if start is not None:
         run |= {
-            f"full_run_{name}_minutes": full_run_seconds(run, start[name]) / 60
+            f"full_run_{name}_minutes": full_run_seconds(run, start[name], share) / 60
             for name in ("warm", "cold")
         }
     yield run
@@ -158,21 +162,24 @@ def data_home(device: str) -> Iterator[tuple[Path, str]]:
 
 
 HEAD = f"""\
-| network | optimizer | | ms/step | images/s | × plain | diagnostics | evaluation | {FULL_RUN:,} \
-steps, min (cold) |
-| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
+| network | optimizer | | ms/step | images/s | × plain | checkpoints | diagnostics | evaluation | \
+{FULL_RUN:,} steps, min (cold) |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"""
+
+
+#: Shares of the time, each a column.
+PARTS = ("checkpoints", "diagnostics", "evaluation")
 
 
 def table_line(row: Row, batch: int) -> str:
     """One measurement, in Markdown."""
-    parts = [f"{row[name]:+.1%}" if name in row else "" for name in ("diagnostics", "evaluation")]
+    parts = [f"{row[name]:.1%}" if name in row else "" for name in PARTS]
     whole = ""
     if "full_run_warm_minutes" in row:
         whole = f"{row['full_run_warm_minutes']:.2f} ({row['full_run_cold_minutes']:.2f})"
     return (
         f"| {row['network']} | {row['optimizer']} | {row['who']} | {row['seconds'] * 1e3:.3f} | "
-        f"{batch / row['seconds']:,.0f} | {row['ratio']:.2f} | {parts[0]} | "
-        f"{parts[1].lstrip('+')} | {whole} |"
+        f"{batch / row['seconds']:,.0f} | {row['ratio']:.2f} | {' | '.join(parts)} | {whole} |"
     )
 
 

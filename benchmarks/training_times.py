@@ -6,8 +6,10 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +136,7 @@ def _plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optim
 
 
 def engine_seconds(config: TrainConfig, home: Path) -> dict[str, float]:
-    """A step of the engine without and with diagnostics, in turn, in one process."""
+    """A step of the engine without and with diagnostics, in turn, and what a checkpoint costs."""
     device = choose_device(config)
     kind = device.type
     with arithmetic(config, device):
@@ -151,7 +153,26 @@ def engine_seconds(config: TrainConfig, home: Path) -> dict[str, float]:
             run.tally.drain()
             rounds["off"].append(seconds_per_step(bare, kind, STEPS[kind]))
             rounds["on"].append(_report_span(run, kind, bare))
-    return {name: TYPICAL[kind](values) for name, values in rounds.items()}
+        found = {name: TYPICAL[kind](values) for name, values in rounds.items()}
+        found["checkpoint"] = _checkpoint_seconds(run, kind, found["off"], bare)
+    return found
+
+
+def _checkpoint_seconds(run: Run, device: str, step: float, bare: Callable[[], None]) -> float:
+    """What steps take longer when a checkpoint is written in their midst."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder, closing(run.writer):
+        # The first finds no memory that was used for one before.
+        for _ in range(1 + ROUNDS["cuda"]):
+            synchronize(device)
+            began = time.perf_counter()
+            run.save(Path(folder), wait=False)
+            for _ in range(STEPS[device]):
+                bare()
+            synchronize(device)
+            found.append(time.perf_counter() - began - STEPS[device] * step)
+            run.writer.finish()
+    return statistics.median(found[1:])
 
 
 def _report_span(run: Run, device: str, bare: Callable[[], None]) -> float:
@@ -265,10 +286,14 @@ def starts(network: str, dataset: str, home: Path, cache: Path) -> dict[str, Any
     }
 
 
-def full_run_seconds(run: dict[str, float], start: dict[str, float]) -> float:
-    """A run of ``FULL_RUN`` steps: start, steps, evaluations, and the test set at its end."""
+def full_run_seconds(run: dict[str, float], start: dict[str, float], checkpoints: float) -> float:
+    """A run of ``FULL_RUN`` steps: start, steps, evaluations, and the test set at its end.
+
+    ``checkpoints`` is their share of the time of steps.
+    """
     # 10,000 test images are twice the validation images.
-    return start["process"] + FULL_RUN * run["seconds"] + 2 * run["evaluation_seconds"]
+    steps = FULL_RUN * run["seconds"] * (1 + checkpoints)
+    return start["process"] + steps + 2 * run["evaluation_seconds"]
 
 
 if __name__ == "__main__":
