@@ -2,14 +2,14 @@
 
 import math
 
-from dashboards.formatting import duration, number
+from dashboards.formatting import duration, number, quantity_value
 from dashboards.match_plots import SOURCE, TARGET
 from dashboards.match_view import match_values, result_of
 from dashboards.plots import PALETTE
-from dashboards.quantities import layer_order
+from dashboards.quantities import layer_order, quantity
 from dashboards.report_document import Block, Heading, Listing, Paragraph, Picture, Table
 from dashboards.report_drawing import Line, Mark, interval_chart, line_chart
-from dashboards.report_words import plain, symbol
+from dashboards.report_words import interval, plain, symbol
 from sweeps.match_result import CostRow, CriterionRow, Curves, Interval, LayerRow, MatchResult
 from sweeps.records import Sweep
 
@@ -124,15 +124,17 @@ def _comparison(result: MatchResult) -> list[Block]:
     found = result.get("comparison")
     if not found:
         return []
-    rows = tuple(
-        (name, _interval(interval))
-        for name, interval in (
-            ("source", found["source"]),
-            ("target", found["target"]),
-            ("target − source", found["difference"]),
-        )
+    metric = found["metric"]
+    sides = (
+        ("source", found["source"]),
+        ("target", found["target"]),
+        ("target − source", found["difference"]),
     )
-    head = (found["metric"].replace("_", " "), "mean (95 % interval)")
+    rows = tuple(
+        (name, quantity_value(metric, one["value"]), interval(metric, one["low"], one["high"]))
+        for name, one in sides
+    )
+    head = (quantity(metric).name, "mean", "95 % interval")
     return [
         Heading("Both at the matched rate, on fresh seeds"),
         Paragraph(found["sentence"]),

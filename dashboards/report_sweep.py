@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dashboards.formatting import config_value, duration, number, quantity_value
+from dashboards.formatting import config_value, duration, number, quantity_value, upper_first
 from dashboards.plots import OPTIMIZER_COLOURS, colour, dash
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of
@@ -173,7 +173,8 @@ def _intervals(arms: Sequence[ArmResult], metric: str) -> list[Block]:
         if arm.objective is not None
     ]
     drawing = interval_chart("results", marks, x_label=plain(what.axis))
-    return [Picture(drawing, f"{what.name} of each arm's best point, 95 % interval over seeds.")]
+    caption = f"{upper_first(what.name)} of each arm's best point, 95 % interval over seeds."
+    return [Picture(drawing, caption)]
 
 
 def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block]:
@@ -207,7 +208,10 @@ def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block
     drawing = line_chart(
         "learning-curves", lines, x_label="training step", y_label=plain(what.axis)
     )
-    caption = f"{what.name} of each arm's best point while training; mean and deviation over seeds."
+    caption = (
+        f"{upper_first(what.name)} of each arm's best point while training; mean and deviation "
+        "over seeds."
+    )
     return [Heading("Learning curves"), Picture(drawing, caption)]
 
 
@@ -236,7 +240,7 @@ def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
     where = (
         config_value(part.value)
         if part.low is None or part.high is None
-        else f"{config_value(part.low)} to {config_value(part.high)}"
+        else f"{number(part.low, 3)} to {number(part.high, 3)}"
     )
     spread = interval(metric, part.mean_low, part.mean_high)
     return where, quantity_value(metric, part.mean), spread, str(part.n)
