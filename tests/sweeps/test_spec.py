@@ -1,6 +1,8 @@
 """Specs: every refusal names its field, and what is accepted has no point that cannot train."""
 
+import itertools
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -193,6 +195,26 @@ def test_a_huge_grid_is_refused_with_its_count_in_milliseconds(space: dict[str, 
         size *= len(domain["values"]) if "values" in domain else domain["high"] - domain["low"] + 1
     assert f"{size:,}" in reason
     assert "100,000" in reason
+
+
+def test_a_grid_of_a_million_points_is_validated_at_once_and_in_constant_memory() -> None:
+    space = {name: whole(1, 100) for name in ("batch_size", "warmup_steps", "report_every")}
+    raw = fields(space=space, sampler="grid", num_points=100, base={"steps": 200})
+    SweepSpec.model_validate(raw)  # imports and caches are nobody's grid
+    tracemalloc.start()
+    start = time.process_time()
+
+    spec = SweepSpec.model_validate(raw)
+    first = list(itertools.islice(spec.grid_points(), 3))
+    seconds = time.process_time() - start
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert spec.space_size() == 1_000_000
+    assert spec.num_trials() == 100
+    assert first[2] == {"batch_size": 1, "warmup_steps": 1, "report_every": 3}
+    assert seconds < 0.05
+    assert peak < 1_000_000
 
 
 def test_conditions_that_multiply_without_end_are_refused() -> None:

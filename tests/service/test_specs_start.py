@@ -1,0 +1,106 @@
+"""A spec is refused at submission, or every trial of it can start: tried by starting them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from sweeps.proposals import Proposal
+from sweeps.search import SweepProposer
+from sweeps.spec import SweepSpec
+from worker.train import train
+
+#: Values that networks, data, optimizers and schedules depend on; about one in four breaks a rule,
+#: by itself or beside another.
+VALUES: dict[str, list[Any]] = {
+    "recipe": ["paper-tf", "paper-wrn"],
+    "depth": [10, 16, 12],
+    "widen_factor": [1.0, 1.5, 0.5],
+    "shortcut": ["pool_pad", "conv"],
+    "activation": ["relu", "leaky_relu"],
+    "init": ["fan_in_normal", "kaiming_normal"],
+    "bn_scale": ["trainable", "fixed"],
+    "input_norm": ["per_image", "channel"],
+    "crop_pad": [0, 2, 8],
+    "crop_fill": ["zero", "edge"],
+    "flip": [True, False],
+    "batch_size": [1, 7, 16, 30, 61],
+    "last_batch": ["drop", "keep"],
+    "gamma_c": [None, 2.5, 0.0],
+    "lambda_c": [None, 0.001],
+    "weight_decay": [0.0, 0.001],
+    "decay_on": ["vectors", "scalars", "all"],
+    "lr_schedule": ["cosine", "cosine_epoch", "constant", [[0, 1.0], [3, 0.5]]],
+    "warmup_steps": [0, 3, 50],
+    "validation_fraction": [0.1, 0.5, 0.9, 0.99],
+    "precision": ["fp32", "bf16"],
+    "optimizer": ["sgd", "adam", "adamw", "ndadam"],
+}
+FIXED_IN_A_SWEEP = ("validation_fraction",)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "dataset": "made-up",
+        "depth": 10,
+        "widen_factor": 1.0,
+        "report_every": 1,
+        "batch_size": 16,
+    }
+    base |= {"steps": 4} if draw(st.booleans()) else {"epochs": 1}
+    for name in draw(st.lists(st.sampled_from(sorted(VALUES)), max_size=4, unique=True)):
+        base[name] = draw(st.sampled_from(VALUES[name]))
+    varied = sorted(set(VALUES) - set(FIXED_IN_A_SWEEP))
+    space = {
+        name: {
+            "kind": "choice",
+            "values": draw(
+                st.lists(st.sampled_from(VALUES[name]), min_size=1, max_size=3, unique_by=repr)
+            ),
+        }
+        for name in draw(st.lists(st.sampled_from(varied), min_size=1, max_size=2, unique=True))
+    }
+    base = {name: value for name, value in base.items() if name not in space}
+    return {"name": "any", "base": base, "space": space, "sampler": "grid"}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_spec_is_refused_or_every_trial_of_it_can_start(client, data):
+    started: list[int] = []
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(raw=specs())
+    def check(raw: dict[str, Any]) -> None:
+        answer = client.post("/api/v1/sweeps/validate", json=raw)
+        event(str(answer.status_code))
+        if answer.status_code == 422:
+            assert all(field["reason"] for field in answer.json()["fields"])
+            return
+        assert answer.status_code == 200, answer.text
+        proposer = SweepProposer(SweepSpec.model_validate(raw), NoResults())
+        while isinstance(proposal := proposer.next(), Proposal):
+            run = train(proposal.config, data_home=data)
+            assert next(run).step == 1
+            run.close()
+            started.append(1)
+
+    check()
+
+    assert len(started) >= 20
+
+
+class NoResults:
+    """No trial has been trained."""
+
+    def metrics(self, number: int, names: Any = None, max_points: int = 1000) -> dict[str, Any]:
+        return {}
+
+    def series(self, number: int, name: str) -> list[Any]:
+        return []
