@@ -1,7 +1,7 @@
 """Times the sweep engine: what a sweep costs beside training, and how fast its store and API are.
 
     python -m benchmarks.sweep [--only orchestration|store|http|growth] [--store sqlite|postgresql]
-                               [--json FILE] [--default-trials N] [--growth-trials N]
+                               [--json FILE] [--rounds N] [--default-trials N] [--growth-trials N]
 
 Each part starts what it needs (Ray, MLflow, a runner, the API) in a folder of its own and removes
 it. The trainable reports and does nothing else, so every second is overhead. Tune alone runs on
@@ -44,7 +44,12 @@ def measure(parts: list[str], stores: list[str], arguments: argparse.Namespace) 
                 database(kind, Path(folder)) as url,
             ):
                 options = Options(
-                    Path(folder), kind, url, arguments.default_trials, arguments.growth_trials
+                    Path(folder),
+                    kind,
+                    url,
+                    arguments.default_trials,
+                    arguments.growth_trials,
+                    arguments.rounds,
                 )
                 for figure in PARTS[part](options):
                     print(figure.line(), flush=True)
@@ -66,6 +71,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--default-trials", type=int, default=40, help="of Tune's defaults")
     parser.add_argument("--growth-trials", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3, help="of 40 trials; the quickest counts")
     arguments = parser.parse_args()
     before = os.getloadavg()[0]
     parts = [arguments.only] if arguments.only else list(PARTS)

@@ -24,8 +24,6 @@ from benchmarks.sweep_workloads import REPORTS
 from sweeps.store import Store
 
 TRIALS = 40
-#: Runs of the two that take seconds, in turn; the quicker one of each counts.
-ROUNDS = 3
 
 
 def orchestration(options: Options) -> list[Figure]:
@@ -36,7 +34,7 @@ def orchestration(options: Options) -> list[Figure]:
     with ray_head(options.folder), mlflow(options.folder) as url:
         with process(runner_command(options, url), options.folder / "runner.log"):
             _run(store, 4)
-            for _ in range(ROUNDS):
+            for _ in range(options.rounds):
                 bare.append(_tune("bare", TRIALS, options.folder, url))
                 ours.append(_run(store, TRIALS))
         callback = _tune("defaults", options.default_trials, options.folder, url)

@@ -35,6 +35,8 @@ class Options:
     url: str
     default_trials: int
     growth_trials: int
+    #: Runs of what takes seconds; the quickest counts.
+    rounds: int
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,9 @@ class Driver:
             self._ended.set()
             self._watcher.stop()
             self._give_back()
-            shutil.rmtree(self._tune_folder, ignore_errors=True)
+            # Also what drivers left that were killed.
+            for folder in self._tune_folder.parent.glob(f"{self._claim.sweep_id}-*"):
+                shutil.rmtree(folder, ignore_errors=True)
         self._on_end()
 
     # --- Work ---------------------------------------------------------------------------------

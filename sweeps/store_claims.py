@@ -23,6 +23,9 @@ from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_tri
 from sweeps.store_sweeps import carry_out
 from sweeps.tables import runners, sweeps, trials
 
+#: How long a runner is remembered after its last sign of life.
+_FORGET_SECONDS = 86_400.0
+
 
 class ClaimVerbs(Database):
     """The runner's side of a sweep's life."""
@@ -109,7 +112,9 @@ class ClaimVerbs(Database):
     def report_runner(self, owner: str, info: dict[str, Any]) -> None:
         """Leave a sign of life, and the shape of the cluster this runner sees."""
         with self._writing() as write:
-            write.conn.execute(sa.delete(runners).where(runners.c.owner == owner))
+            # A runner's name is new at every start: forget those that are gone.
+            gone = runners.c.at < write.now - int(_FORGET_SECONDS * 1e6)
+            write.conn.execute(sa.delete(runners).where((runners.c.owner == owner) | gone))
             row = {"owner": owner, "at": write.now, "info": json_safe(info)}
             write.conn.execute(sa.insert(runners).values(row))
 

@@ -55,6 +55,7 @@ def assert_whole(service: Service, sweep_id: str, spec: dict[str, Any]) -> None:
     _assert_api_agrees(service, sweep, trials)
     assert_mlflow_agrees(service, sweep_id)
     assert_nothing_left(service)
+    assert_no_files_left(service, sweep)
 
 
 def _assert_recorded_once(service: Service, trial: Trial) -> None:
@@ -125,6 +126,13 @@ def assert_nothing_left(service: Service) -> None:
         30,
         0.1,
     )
+
+
+def assert_no_files_left(service: Service, sweep: Sweep) -> None:
+    """Nothing of Tune's, and no checkpoint of a trial that is complete."""
+    until(lambda: not list(service.home.glob(f"tune/{sweep.id}-*")), "Tune's folders go", 30, 0.1)
+    if sweep.state == SweepState.COMPLETE:
+        assert list(service.home.glob(f"checkpoints/{sweep.id}/*/checkpoint*")) == []
 
 
 def _pending_nothing() -> Any:

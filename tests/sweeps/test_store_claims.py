@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sweeps.errors import LeaseLost
 from sweeps.records import Claim, SweepState, TrialState
 from sweeps.store import Store
-from sweeps.tables import attempts
+from sweeps.tables import attempts, runners
 from tests.sweeps.store_cases import SPEC, claimed, new_sweep, report, run, trial
 
 
@@ -258,3 +258,13 @@ def test_a_clock_that_was_set_back_keeps_no_sweep_from_its_next_driver(store: St
     assert again.token == claim.token + 1
     store.renew(again, lease_seconds=12 * 3600)
     assert store.request(claim.sweep_id, "cancel").state == SweepState.CANCELLED
+
+
+def test_runners_that_are_gone_are_forgotten_after_a_day(store: Store) -> None:
+    store.report_runner("old", {})
+    with store._writing() as write:
+        write.conn.execute(sa.update(runners).values(at=runners.c.at - 2 * 86_400 * 10**6))
+
+    store.report_runner("new", {})
+
+    assert [runner.owner for runner in store.runners(10 * 86_400)] == ["new"]
