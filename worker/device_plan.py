@@ -1,5 +1,7 @@
 """What replayed steps read in place of arguments, and where they write what is reported."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,8 @@ class DevicePlan:
         self._indices, self._length, self._rate_source = indices, length, rates
         self._seed, self._flip, self._pad = config.seed, config.flip, pad
         self._epoch = -1
+        #: What the next epoch's buffers will hold, worked out while this one is trained on.
+        self._ahead: _Epoch | None = None
         #: What ``position`` is once the steps launched so far are done.
         self._next_position = -1
         groups = len(rates.at(0))
@@ -46,6 +50,10 @@ class DevicePlan:
         if epoch != self._epoch:
             self._load(epoch)
             self._epoch = epoch
+        elif position == self._length.steps_per_epoch // 2 and self._has(epoch + 1):
+            # Here the host is many steps ahead of the card. Between two epochs, where a report
+            # waits for the card, this work would leave it idle.
+            self._ahead = self._draw(epoch + 1)
         if position != self._next_position:
             self.position.fill_(position)
         self._next_position = position + 1
@@ -65,7 +73,18 @@ class DevicePlan:
         order, down, right, flip = self.draws.index_select(1, places).long()
         return Draws(order, down, right, flip.bool())
 
+    def _has(self, epoch: int) -> bool:
+        return epoch * self._length.steps_per_epoch < self._length.num_steps
+
     def _load(self, epoch: int) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.epoch != epoch:
+            ahead = self._draw(epoch)
+        # The allocator of pinned memory does not hand it out again before the copy has ended.
+        self.draws.copy_(ahead.draws, non_blocking=True)
+        self.rates.copy_(ahead.rates, non_blocking=True)
+
+    def _draw(self, epoch: int) -> "_Epoch":
         drawn = draw_epoch(
             self._indices,
             self._pad,
@@ -78,15 +97,18 @@ class DevicePlan:
         first = epoch * self._length.steps_per_epoch
         steps = range(first, first + self._length.steps_per_epoch)
         rates = torch.tensor([self._rate_source.at(step) for step in steps], dtype=torch.float32)
-        _upload(self.draws, table.to(torch.int32))
-        _upload(self.rates, rates)
+        draws = table.to(torch.int32)
+        if self.draws.is_cuda:
+            draws, rates = draws.pin_memory(), rates.pin_memory()
+        return _Epoch(epoch, draws, rates)
 
 
-def _upload(target: Tensor, values: Tensor) -> None:
-    if target.is_cuda:
-        # The allocator of pinned memory does not hand it out again before the copy has ended.
-        values = values.pin_memory()
-    target.copy_(values, non_blocking=True)
+class _Epoch(NamedTuple):
+    """What ``DevicePlan`` holds of one epoch, on the host."""
+
+    epoch: int
+    draws: Tensor  # (4, N) int32
+    rates: Tensor  # (steps, groups) float32
 
 
 class DeviceRecord:
