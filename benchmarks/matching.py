@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="folder of prepared data sets")
     parser.add_argument("--processes", type=int, default=1, help="runs at once")
     parser.add_argument("--matches", type=int, default=MATCHES, help="of the noise model")
+    parser.add_argument("--plots", type=Path, default=None, help="folder to draw plots into")
     parser.add_argument("--steps", type=int, default=None, help="of real runs, to try it out")
     arguments = parser.parse_args()
     wanted = [part.strip() for part in arguments.only.split(",") if part.strip()]
@@ -59,6 +60,10 @@ def main() -> None:
             path = arguments.out / f"{part}.json"
             path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(table(arguments.out))
+    if arguments.plots is not None:
+        from benchmarks.matching_plots import write_plots  # wants matplotlib
+
+        print("\n".join(f"wrote {path}" for path in write_plots(arguments.out, arguments.plots)))
 
 
 def _part(part: str, shop: Workshop, asked: argparse.Namespace) -> Callable[[], dict[str, Any]]:

@@ -24,6 +24,7 @@ _STAGES = {
     "source": "training the source and measuring its effective learning rate",
     "calibration": "training the target and correcting its rate",
     "verdict": "training fresh runs that nothing was chosen from",
+    "comparison": "training both at the matched rate on fresh seeds",
 }
 
 
@@ -43,6 +44,7 @@ def match_values(sweep: Sweep) -> dict[str, Any]:
         "source": side(sweep, "source"),
         "target": side(sweep, "target"),
         "verdict": _verdict(sweep, result, rate_name),
+        "comparison": "",
     }
     if result is None:
         empty = ("warnings", "criteria", "findings", "classes", "cost", "calibration")
@@ -55,6 +57,10 @@ def match_values(sweep: Sweep) -> dict[str, Any]:
             {"name": name.replace("_", " "), "count": count, "meaning": _MEANINGS.get(name, "")}
             for name, count in result["classes"].items()
         ],
+        # Results of before comparisons were made have no such part.
+        "comparison": str(
+            (cast("dict[str, Any]", result).get("comparison") or {}).get("sentence", "")
+        ),
         "cost": result["cost"],
         "calibration": [
             {**row, "ratio": _ratio(row["log_ratio"])} for row in result["calibration"]

@@ -106,6 +106,9 @@ def print_match(console: Console, result: dict[str, Any]) -> None:
     if verdict:
         colour = {"matched": "green", "not shown": "yellow"}.get(verdict["state"], "red")
         console.print(f"[{colour}]{escape(verdict['sentence'])}[/]")
+    comparison = result.get("comparison")
+    if comparison:
+        console.print(escape(comparison["sentence"]))
 
 
 def _rate(value: float | None) -> str:

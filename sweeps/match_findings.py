@@ -79,6 +79,7 @@ def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchRe
         warnings=[
             *_warnings(prediction, state, probe, verdict),
             *([_ONE_RECORDED_RUN] if spec.source.curve is not None else []),
+            *([state.uncompared] if state.uncompared is not None else []),
         ],
     )
 
@@ -111,7 +112,8 @@ def _stage(spec: MatchSpec, state: MatchState) -> Stage:
     if state.refused is not None:
         return "done"
     if state.verdicts:
-        return "comparison" if spec.compare is not None and not state.compared else "done"
+        is_compared = spec.compare is None or state.compared or state.uncompared
+        return "done" if is_compared else "comparison"
     if not state.has_source:
         return "source"
     return "verdict" if state.is_calibrated else "calibration"

@@ -95,12 +95,24 @@ class MatchProposer:
         if not isinstance(verdicts, list):
             return verdicts
         now.verdicts = verdicts
-        if spec.compare is not None:
-            pairs = comparison_proposals(spec, len(now.rounds), now.rate, now.points)
-            compared = self._stage(pairs, "run of the comparison")
-            if not isinstance(compared, list):
-                return compared
-            now.compared = compared
+        return self._compare(now) if spec.compare is not None else Finished("all done")
+
+    def _compare(self, now: MatchState) -> Step:
+        """Train both on fresh seeds. The verdict stands, whatever comes of it."""
+        assert now.rate is not None
+        pairs = comparison_proposals(self._spec, len(now.rounds), now.rate, now.points)
+        outcome = self._runs.outcome(pairs)
+        if not isinstance(outcome, list):
+            return outcome
+        diverged = [trial for trial in outcome if trial.state is TrialState.DIVERGED]
+        if diverged:
+            now.uncompared = (
+                f"There is no comparison: trial {diverged[0].number} "
+                f"({diverged[0].params['optimizer']}, seed {diverged[0].seed}) diverged at step "
+                f"{diverged[0].diverged_at_step}."
+            )
+        else:
+            now.compared = outcome
         return Finished("all done")
 
     def _calibrate(self, now: MatchState) -> Step | None:
@@ -155,9 +167,13 @@ class MatchProposer:
                 if trial.state is TrialState.DIVERGED:
                     return self._refuse(
                         f"the {name} diverged at step {trial.diverged_at_step} (trial "
-                        f"{trial.number}, seed {trial.seed})"
+                        f"{trial.number}, seed {trial.seed}){self._where(trial)}"
                     )
         return outcome
+
+    def _where(self, trial: Trial) -> str:
+        found = self._runs.runaway_layer(trial)
+        return f", {found[0]} first: its last step was {found[1]:.1f} usual ones" if found else ""
 
     def _refuse(self, reason: str) -> Finished:
         self._now.refused = reason

@@ -1,7 +1,7 @@
 """The trials of one match and what they recorded, kept for as long as the match is driven."""
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from ndadam.matching import Pair
@@ -10,6 +10,9 @@ from sweeps.match_series import HEADLINE, SHADOW, Recorded, read_series, rms_ove
 from sweeps.match_spec import MatchSpec
 from sweeps.proposals import Finished, Proposal, TrialReader, Wait
 from sweeps.records import Trial, TrialState
+
+#: A layer ran away where its last step is this many times its median one, of so many at least.
+_RUNAWAY, _FEWEST_RECORDS = 2.0, 10
 
 
 class MatchRuns:
@@ -77,6 +80,20 @@ class MatchRuns:
         if not trials or not all(self._reader.series(t.number, SHADOW) for t in trials):
             return ()
         return rms_over([self.series(trial, SHADOW) for trial in trials]).values
+
+    def runaway_layer(self, trial: Trial) -> tuple[str, float] | None:
+        """The layer that ran away most before a run diverged: last step over its usual one.
+
+        None where no layer did, or too little was recorded.
+        """
+        found = []
+        for layer in layers_of(trial):
+            pieces = self._reader.series(trial.number, f"{HEADLINE}/{layer}")
+            values = [value for piece in pieces for value in piece.values]
+            usual = median(values) if len(values) >= _FEWEST_RECORDS else 0.0
+            if usual > 0 and values[-1] > _RUNAWAY * usual:
+                found.append((layer, values[-1] / usual))
+        return max(found, key=lambda pair: pair[1], default=None)
 
     def pairs(self, sources: Sequence[Trial], targets: Sequence[Trial]) -> list[Pair]:
         """Whole runs of source and target with the same seed, at the chosen level.

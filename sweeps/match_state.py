@@ -49,5 +49,7 @@ class MatchState:
     verdicts: list[Trial] = field(default_factory=list)
     #: Complete runs on fresh seeds, source and target in turns; empty until all are.
     compared: list[Trial] = field(default_factory=list)
+    #: Why there is no comparison, where one was asked for and cannot be made.
+    uncompared: str | None = None
     #: Why the match cannot be made, where it cannot.
     refused: str | None = None

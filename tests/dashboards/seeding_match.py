@@ -168,6 +168,18 @@ def match_result() -> MatchResult:
         "layers": _layers(),
         "classes": {"invariant": 144, "jointly_invariant": 128, "neither": 16, "eps_limited": 10},
         "curves": curves,
+        "comparison": {
+            "metric": "test_error",
+            "margin": 0.005,
+            "source": {"value": 0.031, "low": 0.028, "high": 0.034},
+            "target": {"value": 0.032, "low": 0.029, "high": 0.035},
+            "difference": {"value": 0.001, "low": -0.002, "high": 0.004},
+            "non_inferior": True,
+            "seeds": [6, 7, 8, 9, 10],
+            "sentence": "At the matched rate the target is not inferior to the source in test "
+            "error, by a margin of 0.5 points: target minus source is +0.1 points, 95 % interval "
+            "-0.2 to +0.4, over 5 fresh seeds each.",
+        },
         "cost": [
             {"stage": "source", "trials": 3, "steps": 18000, "seconds": 312.0},
             {"stage": "calibration", "trials": 2, "steps": 3000, "seconds": 58.0},

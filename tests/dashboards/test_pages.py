@@ -272,6 +272,7 @@ class TestMatchPage:
 
         assert "Matched by least squares within ±5 %" in text
         assert "Matched: source over target +0.4" in text
+        assert "At the matched rate the target is not inferior to the source" in text
 
     def test_it_shows_classes_cost_and_calibration(
         self, client: TestClient, seeded: Seeded

@@ -386,6 +386,24 @@ def test_the_gain_of_autocorrelated_noise(rho):
     assert gain.steps == 1500 - 50
 
 
+def test_a_unit_that_dies_does_not_make_the_gain_infinite():
+    """Its running average outlives its gradients, so their ratio says nothing of agreement."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 4, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    dynamics = EffectiveLR(model, optimizer, shadow_betas=(0.9, 0.99))
+    for step in range(90):
+        model.weight.grad = torch.randn(4, 8)
+        if step >= 50:  # warm-up is over after 50 steps
+            model.weight.grad[0] = 0.0
+        optimizer.step()
+
+    gain = dynamics.gain()
+
+    assert 0.3 < gain.overall < 2
+    assert 0.3 < gain.layers["linear1"] < 2
+
+
 def test_shadow_moments_equal_those_of_ndadam():
     """On NDAdam's own run the shadow follows its first and second moments."""
     made = []

@@ -189,12 +189,38 @@ def test_the_comparison_is_a_stage_that_a_new_process_goes_on_with():
     assert all(trial.state is TrialState.COMPLETE for trial in world.trials)
 
 
-def test_a_run_of_the_comparison_that_diverges_ends_it_with_its_number():
+def test_a_run_of_the_comparison_that_diverges_leaves_the_verdict_as_it_is():
     world = World()
     world.diverges = lambda trial: trial.role == "comparison" and trial.seed % 2 == 0
-    _, last = run(match_spec(compare={"margin": 0.005, "replicates": 2}), world)
+    proposer, last = run(match_spec(compare={"margin": 0.005, "replicates": 2}), world)
+    result = proposer.result()
 
-    assert "run of the comparison diverged" in last.reason
+    assert last.reason == "all done"
+    assert (result["stage"], result["verdict"]["state"]) == ("done", "matched")
+    assert result["comparison"] is None
+    assert "There is no comparison: trial " in result["warnings"][-1]
+
+
+def test_a_run_that_diverges_names_the_layer_that_ran_away():
+    world, plain = World(), World()
+    for one in (world, plain):
+        one.diverges = lambda trial: trial.role == "source"
+    _, usual = run(match_spec(), plain)
+    finish = world.finish
+
+    def running_away(trial):
+        ended = finish(trial)
+        (piece,) = world.recorded[trial.number]["effective_lr/conv2"]
+        away = piece.model_copy(update={"values": [*piece.values[:-1], 7 * piece.values[-1]]})
+        world.recorded[trial.number]["effective_lr/conv2"] = [away]
+        return ended
+
+    world.finish = running_away
+    _, last = run(match_spec(), world)
+
+    assert "diverged at step 17" in usual.reason
+    assert "first:" not in usual.reason
+    assert ", conv2 first: its last step was 7" in last.reason
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""Plots of a folder of parts: error against alpha^v with the match marked, the paper's curves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def write_plots(out: Path, folder: Path) -> list[Path]:
+    """One SVG for each part that has something to draw; needs matplotlib."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for path in sorted(out.glob("*.json")):
+        part = json.loads(path.read_text(encoding="utf-8"))
+        draw = _DRAWN.get(str(part.get("part")))
+        if draw is not None:
+            written.append(folder / f"matching-{path.stem}.svg")
+            _save(draw(part), written[-1])
+    return written
+
+
+def _figure(title: str) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title)
+    axes.grid(visible=True, alpha=0.3)
+    return figure, axes
+
+
+def _worth(part: dict[str, Any]) -> Any:
+    figure, axes = _figure(f"{part['problem']}: error against α$^v$")
+    rates = [row["alpha_v"] for row in part["curve"]]
+    errors = [100 * row["validation_error"] for row in part["curve"]]
+    axes.semilogx(rates, errors, marker="o", label="ND-Adam, validation")
+    axes.axvline(part["matched alpha_v"], color="tab:green", label="matched to tuned SGD")
+    axes.axvline(part["tuned alpha_v"], color="tab:red", linestyle="--", label="best of 16")
+    axes.set_xlabel("α$^v$")
+    axes.set_ylabel("validation error %")
+    axes.legend()
+    return figure
+
+
+def _paper(part: dict[str, Any]) -> Any:
+    figure, axes = _figure(f"SGD and ND-Adam at α$^v$ {part['by hand']}")
+    for name, label in (("sgd", "SGD"), ("ndadam", "ND-Adam")):
+        layers = [n for n in part["curves"] if "/" in n]
+        for layer in layers:
+            values = part["curves"][layer][name]
+            steps = [i * part["stretch"] for i in range(len(values))]
+            colour = "tab:blue" if name == "sgd" else "tab:orange"
+            axes.semilogy(steps, values, color=colour, alpha=0.2, linewidth=0.7)
+        values = part["curves"]["effective_lr"][name]
+        steps = [i * part["stretch"] for i in range(len(values))]
+        axes.semilogy(steps, values, label=label, linewidth=2)
+    axes.set_xlabel("step")
+    axes.set_ylabel("effective learning rate; layers thin")
+    axes.legend()
+    return figure
+
+
+def _save(figure: Any, path: Path) -> None:
+    # Without a date the same figures give the same file.
+    figure.savefig(path, metadata={"Date": None})
+
+
+_DRAWN = {"worth": _worth, "paper": _paper}
