@@ -23,6 +23,8 @@ from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_tri
 from sweeps.store_sweeps import carry_out
 from sweeps.tables import runners, sweeps, trials
 
+#: How a runner gives a sweep back whose driver died.
+_TO_GO_ON = (SweepState.QUEUED, SweepState.FAILED)
 #: How long a runner is remembered after its last sign of life.
 _FORGET_SECONDS = 86_400.0
 
@@ -87,7 +89,9 @@ class ClaimVerbs(Database):
 
         Trials that still run wait again if the sweep may go on, else they end with it. Nothing
         happens, and False is returned, if people have asked for something, or extended the sweep,
-        since it was ``seen``. Raises LeaseLost; repeating a release that worked changes nothing.
+        since it was ``seen``. Without that, for a driver that died, a sweep that was to go on is
+        paused or cancelled if people asked for it. Raises LeaseLost; repeating a release that
+        worked changes nothing.
         """
         with self._writing() as write:
             row = lock_sweep(write, claim.sweep_id)
@@ -96,6 +100,9 @@ class ClaimVerbs(Database):
             row = fenced(write, claim)
             if seen is not None and (row.requested, row.spec) != (seen.requested, seen.spec):
                 return False
+            if seen is None and row.requested != "none" and state in _TO_GO_ON:
+                carry_out(write, row, row.requested)
+                return True
             _end_trials(write, row, state, reason)
             move_sweep(
                 write,

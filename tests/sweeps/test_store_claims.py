@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweeps.errors import LeaseLost
-from sweeps.records import Claim, SweepState, TrialState
+from sweeps.records import Claim, Request, SweepState, TrialState
 from sweeps.store import Store
 from sweeps.tables import attempts, runners
 from tests.sweeps.store_cases import SPEC, claimed, new_sweep, report, run, trial
@@ -268,3 +268,21 @@ def test_runners_that_are_gone_are_forgotten_after_a_day(store: Store) -> None:
     store.report_runner("new", {})
 
     assert [runner.owner for runner in store.runners(10 * 86_400)] == ["new"]
+
+
+@pytest.mark.parametrize("state", [SweepState.QUEUED, SweepState.FAILED])
+@pytest.mark.parametrize(
+    ("wish", "becomes"), [("cancel", SweepState.CANCELLED), ("pause", SweepState.PAUSED)]
+)
+def test_a_wish_outlives_the_driver_that_was_to_carry_it_out(
+    store: Store, state: SweepState, wish: Request, becomes: SweepState
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    store.start_attempt(claim, 0)
+    store.request(claim.sweep_id, wish)
+
+    store.release(claim, state, "its driver ended; another takes over")
+
+    assert store.get_sweep(claim.sweep_id).state == becomes
+    assert store.claim("runner-2") is None
