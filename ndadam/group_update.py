@@ -22,7 +22,7 @@ from ndadam.vector_numbers import KeptNumbers
 # On the CPU parameters of up to this many elements share foreach calls; larger ones are updated in
 # pieces, whose operands stay in the cache from one operation to the next.
 _SHARED_ELEMENTS = 1 << 18
-_PIECE_ELEMENTS = 1 << 17
+_PIECE_ELEMENTS = 1 << 18
 # On other devices parameters of up to this many elements are stacked. A larger one keeps the device
 # busy for longer than its launches take, and stacking would only copy it.
 _STACKED_ELEMENTS = 1 << 20

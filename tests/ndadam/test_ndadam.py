@@ -149,7 +149,7 @@ def test_large_parameters_updated_in_pieces_equal_small_ones_updated_together():
     w = torch.randn(300, 1000, generator=generator)
     grads = [torch.randn(300, 1000, generator=generator) for _ in range(3)]
 
-    pieces = run(NDAdam, w, grads, vector_dim=0)  # 300,000 elements: three pieces
+    pieces = run(NDAdam, w, grads, vector_dim=0)  # 300,000 elements: two pieces
     together = run(NDAdam, w, grads, vector_dim=0, foreach=True)
 
     for a, b in zip(pieces, together, strict=True):
