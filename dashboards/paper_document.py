@@ -15,6 +15,7 @@ from sweeps.paper import (
     compared_tables,
 )
 from sweeps.paper_figures import (
+    END,
     LAYER,
     MIDDLE,
     TOLERANCE,
@@ -191,7 +192,18 @@ def _balance(runs: PaperRuns) -> list[Block]:
         "Projection ratio per layer. The paper says of the middle of training that the two parts "
         "“almost cancel each other”, and that decay dominates at the start and the end."
     )
-    return [Table(("layer", "first report", f"mean, {_SPAN}", "last 3 %"), rows, caption)]
+    return [
+        Table(
+            (
+                "layer",
+                "first report",
+                f"mean, {_SPAN}",
+                f"mean, {100 * END[0]:.0f} to {100 * END[1]:.0f} %",
+            ),
+            rows,
+            caption,
+        )
+    ]
 
 
 def _ratios(ratios: Sequence[MeasuredRatio]) -> list[Block]:

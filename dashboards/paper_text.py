@@ -22,7 +22,8 @@ def points(value: float) -> str:
 
 def signed(value: float, digits: int = 2) -> str:
     """A difference with its sign."""
-    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    # Not "−0.00": what rounds to nothing has no sign of its own.
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def point_name(params: Mapping[str, Any]) -> str:

@@ -51,7 +51,10 @@ def report(
     ] = None,
     keep_runs: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Also copy the runs behind it there, made small."),
+        typer.Option(
+            file_okay=False,
+            help="Copy the runs behind it there, made small, and report from the copies.",
+        ),
     ] = None,
 ) -> None:
     """Write a report of a sweep, a match, or the paper's tables and figures from our runs."""
@@ -63,16 +66,18 @@ def report(
         raise typer.BadParameter("--keep-runs needs --from, a folder of results")
     if out is None and (figures is not None or format == ReportFormat.LATEX):
         raise typer.BadParameter("--figures and LaTeX need --out, beside which the figures lie")
+    if keep_runs is not None and source is not None:
+        from sweeps.paper_keep import keep_runs as keep
+
+        typer.echo(f"{keep_runs}: {keep(source, keep_runs)} runs", err=True)
+        # From the copies: whoever has them gets the same numbers.
+        source = keep_runs
     document = _document(what, source)
     if out is None:
         typer.echo(report_text(document, format.value), nl=False)
         return
     for path in write_report(document, format.value, out, figures):
         typer.echo(path)
-    if keep_runs is not None and source is not None:
-        from sweeps.paper_keep import keep_runs as keep
-
-        typer.echo(f"{keep_runs}: {keep(source, keep_runs)} runs")
 
 
 def _document(what: str, source: Path | None) -> "Document":

@@ -15,6 +15,8 @@ from sweeps.paper_values import PaperRatio, paper_values
 LAYER = "conv5"
 #: The middle of a run, as a part of its steps: without the start's transient and cosine's end.
 MIDDLE = (0.25, 0.75)
+#: Its end, without the very last steps, whose learning rate is 0.
+END = (0.90, 0.99)
 #: A measured ratio is the expected one within so much of it.
 TOLERANCE = 0.10
 
@@ -107,7 +109,7 @@ def balance_by_layer(runs: PaperRuns) -> list[LayerBalance]:
                 layer=layer,
                 start=points[0][1],
                 middle=statistics.fmean(value for _, value in _part(points, last, MIDDLE)),
-                end=statistics.fmean(value for _, value in _part(points, last, (0.97, 1.0))),
+                end=statistics.fmean(value for _, value in _part(points, last, END) or points[-1:]),
             )
         )
     return found

@@ -8,8 +8,8 @@ from sweeps.paper_runs import PaperRuns, run_of_result, what_was_trained
 from sweeps.paper_values import paper_values
 from sweeps.thinning import thin
 
-#: Points of a curve that are kept, and digits of its values: enough to draw it.
-MAX_POINTS, DIGITS = 120, 4
+#: Points of a curve that are kept, and digits of its values: a report of each of 200 epochs.
+MAX_POINTS, DIGITS = 240, 4
 _PLAIN = ("test_error", "train_loss", "train_error", "logit_rms", "images_per_second")
 _PER_LAYER = ("effective_lr/", "projection_ratio/")
 _FIGURES = ("paper-fig1a", "paper-fig1b", "paper-fig2", "paper-fig3")
