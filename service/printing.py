@@ -146,8 +146,34 @@ def print_results(console: Console, analysis: dict[str, Any]) -> None:
         known = f"{a} is {row['verdict']} than {b}"
         unknown = f"{a} against {b}: no difference shown"
         console.print(f"  {unknown if row['verdict'] == 'not shown' else known} in {metric}")
+    for row in analysis.get("confirmed") or ():
+        console.print(f"  {_confirmation(row)}")
+    for row in analysis.get("importance") or ():
+        shares = sorted(row["fields"].items(), key=lambda item: -item[1])
+        words = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares)
+        console.print(f"  importance{_branch(row)}: {words}")
+    for row in analysis.get("rungs") or ():
+        if row["spearman"] is not None:
+            console.print(
+                f"  rung at step {row['step']}: ranks agree with the end by {row['spearman']:.2f} "
+                f"(Spearman, {row['points']} points)"
+            )
     for note in analysis["notes"]:
         console.print(f"[dim]{escape(note)}[/]")
+
+
+def _confirmation(row: dict[str, Any]) -> str:
+    """A point on fresh seeds, or that it is still being trained."""
+    name = f"point {row['point']} confirmed by sweep {row['sweep']}"
+    if row["objective"] is None:
+        return f"{name}: {row['state']}"
+    test = _estimate(row["test_error"], "test_error")
+    objective = f"{_title(row['metric'])} {_estimate(row['objective'], row['metric'])}"
+    return f"{name}: {objective}, test error % {test} over {len(row['seeds'])} fresh seeds"
+
+
+def _branch(row: dict[str, Any]) -> str:
+    return f" ({_arm(row['branch'])})" if row["branch"] else ""
 
 
 def _title(metric: str) -> str:

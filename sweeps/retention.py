@@ -142,7 +142,7 @@ def keep_within(
 
 def _strays(home: Path, sweeps: dict[str, SweepFiles]) -> Iterator[Removal]:
     """Folders of deleted sweeps, and Ray Tune's of every driver but one at work."""
-    for kind in _KINDS:
+    for kind in (*_KINDS, "models"):
         for folder in _folders(home / kind):
             if folder.name not in sweeps:
                 yield Removal(folder, _size(folder), "its sweep was deleted")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from service.cli import app
 from service.home import Endpoints, write_endpoints
 from service.routes import events as route
-from sweeps.records import SweepState
+from sweeps.records import NewTrial, SweepState, TrialState
 from worker.config import TrainConfig
 
 
@@ -355,3 +355,29 @@ def test_extend_confirm_compare_label_delete(ndsweep, trained, store, tmp_path):
     assert labelled.stdout == f"{trained.id}  tags: a, b\n"
     assert ndsweep("delete", trained.id, "--yes").stdout == f"{trained.id}  deleted\n"
     assert "no sweep" in one_line(ndsweep("delete", trained.id, "--yes"))
+
+
+def test_watch_shows_what_was_confirmed_and_what_mattered(ndsweep, trained, store):
+    ndsweep("confirm", trained.id, "--replicates", 2)
+    confirming = store.confirmations(trained.id)[0]
+    claim = store.claim("driver")
+    for seed in (2, 3):
+        new = NewTrial(0, seed, {"alpha_v": 0.05}, {"seed": seed}, "key")
+        trial = store.add_trials(claim, [new])[0]
+        attempt = store.start_attempt(claim, trial.number)
+        ended = TrialState.COMPLETE
+        store.finish_attempt(
+            claim, trial.number, attempt.id, ended, "x", trial_state=ended, objective=0.11
+        )
+    row = {"branch": {}, "fields": {"alpha_s": 0.25, "alpha_v": 0.75}}
+    rung = {"step": 9, "points": 4, "spearman": 0.8}
+    store.set_result(claim, {"importance": [row], "rungs": [rung]})
+    store.release(claim, SweepState.COMPLETE, "all done")
+
+    first = ndsweep("watch", trained.id).stdout
+    second = ndsweep("watch", confirming.id).stdout
+
+    assert f"point 0 confirmed by sweep {confirming.id}" in first
+    assert "11.00 ± 0.00" in first
+    assert "importance: alpha_v 75 %, alpha_s 25 %" in second
+    assert "ranks agree with the end by 0.80" in second
