@@ -87,7 +87,7 @@ def delete(store: Store, home: Path, sweep_id: str, stop_seconds: float = STOP_S
         time.sleep(_POLL)
         sweep = store.get_sweep(sweep_id)
     store.delete_sweep(sweep_id)
-    for kind in ("logs", "checkpoints"):
+    for kind in ("logs", "checkpoints", "models"):
         shutil.rmtree(home / kind / sweep_id, ignore_errors=True)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sweeps.errors import NotFound, StoreUnavailable
+from sweeps.mirror_artifacts import SweepArtifacts
 from sweeps.mirror_client import Gone, MirrorClient, Refused, Unreachable
 from sweeps.mirror_holds import Holds, Key
 from sweeps.mirror_names import original_tag
@@ -67,14 +68,22 @@ class Mirror:
     """Sends what the store has and MLflow has not. ``run`` never raises."""
 
     def __init__(
-        self, store: Store, tracking_uri: str, *, page_url: str = "", public_url: str = ""
+        self,
+        store: Store,
+        tracking_uri: str,
+        *,
+        page_url: str = "",
+        public_url: str = "",
+        artifacts: SweepArtifacts | None = None,
     ) -> None:
         """``page_url``: where the service's pages are, for links back.
 
         ``public_url``: where a browser finds MLflow, if not at ``tracking_uri``.
+        ``artifacts``: makes what a finished sweep leaves beside its metrics; None = nothing.
         """
         self._store = store
         self._client = MirrorClient(tracking_uri)
+        self._artifacts = artifacts
         self._page_url = page_url
         self._public_url = (public_url or tracking_uri).rstrip("/")
         self._places: dict[str, _Place] = {}
@@ -198,6 +207,8 @@ class Mirror:
                 if sweep.result is not None:
                     self._client.log_json(place.run_id, sweep.result, "result.json")
                 self._reconcile(sweep, place)
+                if self._artifacts is not None:
+                    self._artifacts.send(self._client, sweep, place.run_id)
         self._store.mirror_sweep_sent(sweep.id, pending.revision)
 
     def _end_deleted(self, deleted: DeletedSweep) -> None:

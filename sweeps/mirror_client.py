@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from sweeps.mirror_names import MAX_METRICS, MAX_TAGS, batches, mirror_name
@@ -146,6 +147,11 @@ class MirrorClient:
         """Store JSON values as an artifact."""
         with _sorted_errors():
             self._mlflow.log_dict(run_id, dict(value), artifact)
+
+    def log_folder(self, run_id: str, folder: Path, artifact: str = "") -> None:
+        """Store every file of a folder as artifacts, below ``artifact``."""
+        with _sorted_errors():
+            self._mlflow.log_artifacts(run_id, str(folder), artifact or None)
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run; no change if it is gone."""

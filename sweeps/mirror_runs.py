@@ -81,6 +81,7 @@ def attempt_tags(work: PendingAttempt, sweep: Sweep, page_url: str) -> dict[str,
         "state": attempt.state.value,
         "exit_cause": attempt.exit_cause,
         "page": page(page_url, trial.sweep_id, sweep.kind, trial.number),
+        "mlflow.note.content": _note(trial, sweep, page_url),
         **_special_ends(trial, attempt),
     }
     for name, value in attempt.provenance.items():
@@ -90,6 +91,15 @@ def attempt_tags(work: PendingAttempt, sweep: Sweep, page_url: str) -> dict[str,
         if (original := original_tag(name)) is not None:
             tags[original[0]] = original[1]
     return {name: cut(text, MAX_TAG, "trial page") for name, text in tags.items() if text}
+
+
+def _note(trial: Trial, sweep: Sweep, page_url: str) -> str:
+    """A trial's description in Markdown: what it trained with, and the way back to its page."""
+    settings = "\n".join(f"- `{name}`: {value}" for name, value in trial.params.items())
+    address = page(page_url, sweep.id, sweep.kind, trial.number)
+    link = f"[Page of the trial]({address})" if address else ""
+    heading = f"Trial {trial.number} of {sweep.name}, point {trial.point}, seed {trial.seed}"
+    return "\n\n".join(part for part in (heading, settings, link) if part)
 
 
 def _special_ends(trial: Trial, attempt: Attempt) -> dict[str, str]:

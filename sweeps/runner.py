@@ -231,8 +231,15 @@ def run(
     if mlflow_url:
         # MLflow costs seconds to import; a runner without it need not.
         from sweeps.mirror import Mirror
+        from sweeps.mirror_artifacts import SweepArtifacts
 
-        mlflow = Mirror(store, mlflow_url, page_url=page_url, public_url=mlflow_public_url)
+        mlflow = Mirror(
+            store,
+            mlflow_url,
+            page_url=page_url,
+            public_url=mlflow_public_url,
+            artifacts=SweepArtifacts(store, home.absolute(), page_url),
+        )
         mirror = threading.Thread(target=mlflow.run, args=(stop,), name="mirror", daemon=True)
         mirror.start()
     if keep is not None:

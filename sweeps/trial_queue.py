@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from sweeps.kept_model import keep_if_best
 from sweeps.limits import Limits
 from sweeps.proposals import Finished, Proposal, Proposer, Wait
 from sweeps.records import Claim, NewTrial, Trial, TrialState
@@ -109,6 +110,7 @@ class TrialQueue:
         self.told += 1
         if trial.state != TrialState.FAILED:
             # One that failed may be tried again, from where it was.
+            keep_if_best(self._store, self._places, trial)
             self._places.discard(trial.number)
 
     def _replay_curve(self, trial: Trial) -> None:

@@ -14,6 +14,7 @@ from worker.measurement import Measurement, Report
 from worker.memory_plan import check_memory
 from worker.run_state import Run, Stopped
 from worker.turns import STEPS_PER_TURN, Turn, isolated
+from worker.weights import save_weights
 
 
 def train(
@@ -122,6 +123,8 @@ def _loop(
             if report.status != "running":
                 # Who hears of the end may delete the checkpoints.
                 run.writer.finish()
+                if folder is not None and report.status == "complete":
+                    save_weights(folder, run)
                 yield report
                 return
             yield report

@@ -28,7 +28,19 @@ pytestmark = pytest.mark.browser
 
 #: What the pages promise: a report is seen within two seconds. A busy test machine gets more.
 SOON_MS = 10_000
-PAGES = ("list", "sweep", "running", "queued", "trial", "matches", "match", "missing")
+PAGES = (
+    "list",
+    "sweep",
+    "running",
+    "queued",
+    "trial",
+    "matches",
+    "match",
+    "new",
+    "compare",
+    "paper",
+    "missing",
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +61,9 @@ def site(seeded: Seeded) -> Iterator[dict[str, str]]:
             "trial": f"{url}/sweeps/{seeded.sweep}/trials/0",
             "matches": f"{url}/matches",
             "match": f"{url}/matches/{seeded.match}",
+            "new": f"{url}/sweeps/new?preset=quickstart",
+            "compare": f"{url}/compare?arm={seeded.sweep}&arm={seeded.sweep}:t9",
+            "paper": f"{url}/paper",
             "missing": f"{url}/sweeps/000000000000",
         }
 
@@ -157,6 +172,8 @@ class TestEveryPage:
             ("match", "Criteria"),
             ("trial", "Attempts"),
             ("list", "Sweeps"),
+            ("compare", "Arms"),
+            ("paper", "Table 1, CIFAR-10: WRN-22-7.5"),
         ],
     )
     def test_tables_are_there_without_script(
@@ -242,6 +259,136 @@ class TestSweepPage:
             page.locator("a[data-csv-of=sensitivity-gamma_c]").click()
 
         assert download.value.suggested_filename.endswith("sensitivity-gamma_c.csv")
+
+
+class TestForm:
+    def test_each_rule_appears_at_its_field_while_typing_and_goes_when_kept(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["new"])
+        seeds, why = page.get_by_label("Seeds per point"), page.locator("#why-field-replicates")
+        seeds.fill("0")
+
+        expect(why).to_contain_text("greater than or equal to 1, got 0", timeout=SOON_MS)
+        expect(seeds).to_have_attribute("aria-invalid", "true")
+        expect(page.locator("#check")).to_contain_text("1 thing to put right")
+
+        seeds.fill("5")
+        expect(page.locator("#check")).to_contain_text("12 points × 5 seeds", timeout=SOON_MS)
+        expect(why).to_be_empty()
+        expect(seeds).not_to_have_attribute("aria-invalid", "true")
+        assert watched.complaints == []
+
+    def test_the_yaml_moves_into_the_controls_and_nothing_typed_meanwhile_is_lost(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["new"])
+        page.get_by_label("Rest of the spec").fill("replicates: 7\nbase: {flip: false}")
+        page.get_by_label("Points", exact=True).fill("4")
+
+        expect(page.get_by_label("Seeds per point")).to_have_value("7", timeout=SOON_MS)
+        expect(page.get_by_label("Points", exact=True)).to_have_value("4")
+        expect(page.get_by_label("Rest of the spec")).to_have_value("base:\n  flip: false\n")
+
+    def test_a_field_is_added_by_keyboard_and_removed(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["new"])
+        page.get_by_role("button", name="Vary one more field").focus()
+        page.keyboard.press("Enter")
+        rows = page.locator(".vary")
+        expect(rows).to_have_count(7, timeout=SOON_MS)
+
+        page.get_by_role("button", name="Remove weight_decay").click()
+        expect(rows).to_have_count(6, timeout=SOON_MS)
+
+    def test_a_sweep_is_submitted_and_shown(
+        self, watched: Watched, empty_store: Store, tmp_path: Path
+    ) -> None:
+        page = watched.page
+        with served(empty_store, tmp_path / "home") as url:
+            page.goto(f"{url}/sweeps/new?preset=quickstart")
+            page.get_by_label("Name", exact=True).fill("from the form")
+            page.get_by_role("button", name="Submit sweep").click()
+
+            expect(page.locator("h1")).to_have_text("from the form", timeout=SOON_MS)
+            [sweep] = empty_store.list_sweeps().items
+            assert page.url == f"{url}/sweeps/{sweep.id}"
+            page.goto("about:blank")
+
+
+class TestActions:
+    def test_extend_asks_for_totals_and_confirm_leads_to_the_new_sweep(
+        self, watched: Watched, empty_store: Store, tmp_path: Path
+    ) -> None:
+        page = watched.page
+        with seeding.stopped_clock(1000) as clock:
+            sweep = seeding.finished_sweep(empty_store, "search", clock, num_points=4)
+        with served(empty_store, tmp_path / "home") as url:
+            page.goto(f"{url}/sweeps/{sweep}")
+            page.locator("#ask-confirm summary").click()
+            page.get_by_label("Fresh seeds of each").fill("3")
+            page.get_by_role("button", name="Confirm", exact=True).click()
+            page.wait_for_url(lambda address: sweep not in address, timeout=SOON_MS)
+            expect(page.locator(".meta")).to_contain_text(f"confirms points of {sweep}")
+
+            page.goto(f"{url}/sweeps/{sweep}")
+            page.locator("#ask-extend summary").click()
+            page.get_by_label("Points in all").fill("6")
+            page.get_by_role("button", name="Extend", exact=True).click()
+            expect(page.locator("#notice")).to_contain_text("Extended", timeout=SOON_MS)
+            assert empty_store.get_sweep(sweep).spec["num_points"] == 6
+            page.goto("about:blank")
+
+    def test_tags_and_notes_are_saved(
+        self, watched: Watched, empty_store: Store, tmp_path: Path
+    ) -> None:
+        page = watched.page
+        sweep = seeding.create(empty_store, "labels")
+        with served(empty_store, tmp_path / "home") as url:
+            page.goto(f"{url}/sweeps/{sweep}")
+            page.get_by_text("Edit tags and notes").click()
+            page.get_by_label("Tags, separated by commas").fill("fast, digits")
+            page.get_by_label("Notes", exact=True).fill("of the second week")
+            page.get_by_role("button", name="Save").click()
+
+            expect(page.locator("#overview")).to_contain_text("of the second week", timeout=SOON_MS)
+            assert empty_store.get_sweep(sweep).tags == ("digits", "fast")
+            page.goto("about:blank")
+
+
+class TestComparing:
+    def test_ticked_sweeps_are_compared_also_after_the_list_was_refreshed(
+        self, watched: Watched, site: dict[str, str], seeded: Seeded
+    ) -> None:
+        page = watched.page
+        page.goto(site["list"])
+        page.get_by_label("Compare digits-optimizers").check()
+        page.evaluate("htmx.ajax('GET', '/parts/sweeps', {target: '#listing', swap: 'outerMorph'})")
+        page.wait_for_timeout(500)
+        page.get_by_role("button", name="Compare ticked").click()
+
+        expect(page.locator("h1")).to_have_text("Compare")
+        assert f"arm={seeded.sweep}" in page.url
+        draw_all(page)
+        expect(page.locator("#differences .main-svg").first).to_be_visible()
+
+    def test_two_fields_are_chosen_for_the_contour(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["sweep"])
+        draw_all(page)
+        page.locator("#contour-x").select_option("alpha_v")
+        page.locator("#contour-y").select_option("alpha_s")
+
+        expect(page.locator("#contour .xtitle")).to_contain_text("α", timeout=SOON_MS)
+        href = page.locator("a[data-csv-of=contour]").get_attribute("href")
+        assert href is not None
+        assert href.endswith("x=alpha_v&y=alpha_s")
 
 
 @dataclass

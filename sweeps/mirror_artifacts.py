@@ -1,0 +1,102 @@
+"""What a finished sweep leaves in MLflow beside its metrics: table, figures, environment, model."""
+
+import json
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sweeps.analysis import analysis
+from sweeps.kept_model import kept, weights_of
+from sweeps.mirror_figures import drawings, html, png
+from sweeps.mirror_model import write_model
+from sweeps.records import Sweep
+from sweeps.result_table import result_table
+from sweeps.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """What is asked of MLflow's client."""
+
+    def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None: ...
+
+    def log_folder(self, run_id: str, folder: Path, artifact: str = "") -> None: ...
+
+
+@dataclass
+class SweepArtifacts:
+    """Makes and sends them, once for each end of a sweep."""
+
+    store: Store
+    #: NDSWEEP_HOME, where the weights of best trials lie; None = no models.
+    home: Path | None = None
+    #: Where the service's pages are, for links back.
+    page_url: str = ""
+
+    def __post_init__(self) -> None:
+        self._sent: set[tuple[str, object]] = set()
+
+    def send(self, client: Client, sweep: Sweep, run_id: str) -> None:
+        """Send what is not sent yet. What cannot be made is logged and left out."""
+        end = (sweep.id, sweep.finished_at)
+        if sweep.kind != "sweep" or end in self._sent:
+            return
+        with tempfile.TemporaryDirectory(prefix="ndsweep-") as made:
+            folder = Path(made)
+            self._write(sweep, folder)
+            client.log_folder(run_id, folder)
+        client.set_tags(run_id, {"mlflow.note.content": self._description(sweep)})
+        self._sent.add(end)
+
+    def _write(self, sweep: Sweep, folder: Path) -> None:
+        found = analysis(self.store, sweep.id)
+        (folder / "results.md").write_text(result_table(found, "markdown"), encoding="utf-8")
+        (folder / "results.csv").write_text(result_table(found, "csv"), encoding="utf-8")
+        environment = json.dumps(self._environment(sweep), indent=2, sort_keys=True)
+        (folder / "environment.json").write_text(environment, encoding="utf-8")
+        drawn = drawings(self.store, sweep)
+        figures = folder / "figures"
+        figures.mkdir()
+        for one in drawn:
+            (figures / f"{one.name}.png").write_bytes(png(one))
+        (figures / "interactive.html").write_text(html(sweep.name, drawn), encoding="utf-8")
+        self._write_model(sweep, folder)
+
+    def _write_model(self, sweep: Sweep, folder: Path) -> None:
+        if self.home is None or kept(self.home, sweep.id) is None:
+            return
+        try:
+            write_model(weights_of(self.home, sweep.id), folder / "model")
+        except OSError as error:
+            log.warning("sweep %s has no model in MLflow: %s", sweep.id, error)
+
+    def _environment(self, sweep: Sweep) -> dict[str, Any]:
+        """Where its best point was trained: versions, commit, card, data."""
+        best = (sweep.best or {}).get("point")
+        for trial in self.store.trials(sweep.id, point=best, limit=1).items:
+            attempts = self.store.trial(sweep.id, trial.number).attempts
+            if attempts:
+                about = attempts[-1].provenance
+                return {name: value for name, value in about.items() if name != "probe"}
+        return {}
+
+    def _description(self, sweep: Sweep) -> str:
+        """The run's description: what was asked, what came out, and where to look."""
+        parts = [f"# {sweep.name}", sweep.notes] if sweep.notes else [f"# {sweep.name}"]
+        parts.append(f"{sweep.state.value}: {sweep.reason}" if sweep.reason else sweep.state.value)
+        parts.append(result_table(analysis(self.store, sweep.id), "markdown"))
+        model = kept(self.home, sweep.id) if self.home is not None else None
+        if model is not None:
+            parts.append(
+                f"`model` holds the trained network of trial {model['trial']}, the best one: "
+                "`mlflow.pytorch.load_model`."
+            )
+        if self.page_url:
+            address = f"{self.page_url.rstrip('/')}/sweeps/{sweep.id}"
+            parts.append(f"[Page of the sweep]({address})")
+        # MLflow takes 8,000 characters of a tag.
+        return "\n\n".join(parts)[:7900]

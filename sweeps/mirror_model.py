@@ -1,0 +1,61 @@
+"""Puts the trained network of a sweep's best trial into MLflow, in a process of its own.
+
+python -m sweeps.mirror_model WEIGHTS FOLDER writes it as MLflow keeps models: for
+``mlflow.pytorch.load_model``, with its signature and an example of its input. The process ends and
+gives the memory back that torch and MLflow's model flavours take.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+#: Seconds that writing one model may take.
+PATIENCE = 600.0
+#: Images of the example.
+EXAMPLES = 2
+
+
+def write_model(weights: Path, folder: Path) -> None:
+    """Write the model into ``folder`` from a process of its own. Raises OSError with its words."""
+    command = [sys.executable, "-m", "sweeps.mirror_model", str(weights), str(folder)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"writing the model took over {PATIENCE:.0f} s") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise OSError(f"the model could not be written: {last}")
+
+
+def main(weights: str, folder: str) -> None:
+    """Read the weights, run the network on an example, and save it."""
+    import mlflow.pytorch
+    import torch
+    from mlflow.models import infer_signature
+
+    from worker.weights import load_network
+
+    model, about = load_network(Path(weights))
+    height, width, channels = about["shape"]
+    generator = torch.Generator().manual_seed(0)
+    example = torch.randn(EXAMPLES, channels, height, width, generator=generator)
+    with torch.no_grad():
+        logits = model(example)
+    mlflow.pytorch.save_model(
+        model,
+        folder,
+        signature=infer_signature(example.numpy(), logits.numpy()),
+        input_example=example.numpy(),
+        pip_requirements=[f"torch=={torch.__version__.partition('+')[0]}", "ndadam-sweeps"],
+        metadata={
+            "input": "images, channels first, standardised as in training; output: logits",
+            "dataset": about["config"]["dataset"],
+            "input_norm": about["config"]["input_norm"],
+        },
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

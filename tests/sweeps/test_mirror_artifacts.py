@@ -1,0 +1,240 @@
+"""What a finished sweep leaves in MLflow: its table, figures, environment and the best network."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps.kept_model import keep_if_best, kept, weights_of
+from sweeps.mirror import Mirror
+from sweeps.mirror_artifacts import SweepArtifacts
+from sweeps.mirror_figures import drawings, html, png
+from sweeps.records import NewTrial, SweepState, Trial, TrialState
+from sweeps.runs import Places
+from sweeps.store import Store
+from tests.sweeps.mlflow_server import mlflow_server
+from tests.sweeps.store_cases import report
+from worker.config import TrainConfig
+from worker.digits import prepare_digits
+from worker.train import train
+
+OBJECTIVE = {"metric": "validation_error", "direction": "minimize"}
+SPEC: dict[str, Any] = {
+    "base": {"dataset": "digits"},
+    "space": {
+        "alpha_v": {"kind": "float", "low": 0.01, "high": 0.1, "log": True},
+        "gamma_c": {"kind": "choice", "values": [None, 2.5]},
+    },
+    "sampler": "random",
+    "num_points": 2,
+    "replicates": 2,
+    "objective": OBJECTIVE,
+}
+CONFIG = {
+    "dataset": "digits",
+    "depth": 10,
+    "widen_factor": 1.0,
+    "steps": 2,
+    "batch_size": 16,
+    "last_batch": "drop",
+    "crop_pad": 1,
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    store.migrate()
+    yield store
+    store.close()
+
+
+def finished(store: Store, home: Path | None = None) -> str:
+    """A complete sweep of two points with two seeds; with ``home``, weights of each trial."""
+    store.create_sweep("sweep", SPEC, name="small", notes="A *small* one.", num_trials=4)
+    claim = store.claim("test")
+    assert claim is not None
+    places = Places(home or Path("/nonexistent"), claim.sweep_id)
+    for number, (alpha_v, gamma_c, error) in enumerate([(0.05, 2.5, 0.02), (0.02, None, 0.05)]):
+        params = {"alpha_v": alpha_v, "gamma_c": gamma_c}
+        new = [
+            NewTrial(number, seed, params, params | {"seed": seed}, f"k{number}") for seed in (0, 1)
+        ]
+        for trial in store.add_trials(claim, new):
+            value = error + 0.002 * trial.seed
+            attempt = store.start_attempt(claim, trial.number)
+            about = {"versions": {"torch": "2.14.1"}, "card": "none", "probe": {"conv1": "x"}}
+            reports = [report(50, 3 * value), report(100, value, provenance=about)]
+            store.record(claim, trial.number, attempt.id, reports)
+            done = TrialState.COMPLETE
+            store.finish_attempt(
+                claim, trial.number, attempt.id, done, "complete", trial_state=done, objective=value
+            )
+            if home is not None:
+                _train(places, trial.number, home)
+                keep_if_best(store, places, store.trial(claim.sweep_id, trial.number))
+    store.release(claim, SweepState.COMPLETE, "all done")
+    return claim.sweep_id
+
+
+def _train(places: Places, number: int, home: Path) -> None:
+    config = TrainConfig(**CONFIG, seed=number)
+    for _ in train(config, data_home=home / "data", checkpoint_dir=places.checkpoints(number)):
+        pass
+
+
+class _Client:
+    """Takes down what is sent."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.tags: dict[str, str] = {}
+        self.calls = 0
+
+    def log_folder(self, run_id: str, folder: Path, artifact: str = "") -> None:
+        self.calls += 1
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self.files[str(path.relative_to(folder))] = path.read_bytes()
+
+    def set_tags(self, run_id: str, tags: Any) -> None:
+        self.tags |= tags
+
+
+def test_table_figures_and_environment_are_sent_once(store: Store) -> None:
+    sweep = store.get_sweep(finished(store))
+    client, artifacts = _Client(), SweepArtifacts(store, page_url="http://localhost:8000/")
+
+    for _ in range(2):
+        artifacts.send(client, sweep, "run")
+
+    assert client.calls == 1
+    assert set(client.files) == {
+        "results.md",
+        "results.csv",
+        "environment.json",
+        "figures/learning-curves.png",
+        "figures/sensitivity-alpha_v.png",
+        "figures/sensitivity-gamma_c.png",
+        "figures/interactive.html",
+    }
+    assert client.files["figures/learning-curves.png"].startswith(b"\x89PNG")
+    assert json.loads(client.files["environment.json"]) == {
+        "versions": {"torch": "2.14.1"},
+        "card": "none",
+    }
+
+
+def test_the_description_is_markdown_with_the_table_and_the_way_back(store: Store) -> None:
+    sweep = store.get_sweep(finished(store))
+    client = _Client()
+    SweepArtifacts(store, page_url="http://localhost:8000/").send(client, sweep, "run")
+
+    text = client.tags["mlflow.note.content"]
+    assert text.startswith("# small\n\nA *small* one.")
+    assert "| 2.10 ±" in text
+    assert f"(http://localhost:8000/sweeps/{sweep.id})" in text
+
+
+def test_figures_hold_what_was_measured_in_percent(store: Store) -> None:
+    curves, alpha_v, gamma_c = drawings(store, store.get_sweep(finished(store)))
+
+    assert curves.lines[0].x == [50.0, 100.0]
+    assert curves.lines[0].y == pytest.approx([6.3, 2.1])
+    assert alpha_v.log_x
+    assert alpha_v.lines[0].x == [0.05, 0.02]
+    assert alpha_v.lines[0].y == pytest.approx([2.1, 5.1])
+    # Unset is no place on an axis of numbers.
+    assert gamma_c.lines[0].x == [2.5]
+    assert png(alpha_v).startswith(b"\x89PNG")
+
+
+def test_the_interactive_page_needs_no_other_host(store: Store) -> None:
+    text = html("a < b", drawings(store, store.get_sweep(finished(store))))
+
+    head, _, body = text.rpartition('<div id="figures">')
+    assert "a &lt; b" in head
+    assert "http" not in body
+    assert 'src="' not in head[:300]
+
+
+class TestKeptModel:
+    def trial(self, number: int, objective: float | None, state: str = "complete") -> Trial:
+        at: Any = None
+        return Trial(
+            "s", number, 0, 0, TrialState(state), {}, {}, "k", "", None, objective, {}, 1, 1, None,
+            "", at, None, None,
+        )  # fmt: skip
+
+    def places(self, store: Store, home: Path, direction: str = "minimize") -> Places:
+        spec = {"objective": {"metric": "validation_error", "direction": direction}}
+        sweep, _ = store.create_sweep("sweep", spec, name="s", num_trials=4)
+        return Places(home, sweep.id)
+
+    def weights(self, places: Places, number: int) -> None:
+        places.checkpoints(number).mkdir(parents=True)
+        (places.checkpoints(number) / "weights.pt").write_bytes(str(number).encode())
+
+    @pytest.mark.parametrize(("direction", "best"), [("minimize", 1), ("maximize", 2)])
+    def test_only_the_best_is_kept(
+        self, store: Store, tmp_path: Path, direction: str, best: int
+    ) -> None:
+        places = self.places(store, tmp_path, direction)
+        for number, objective in enumerate((0.2, 0.1, 0.3)):
+            self.weights(places, number)
+            keep_if_best(store, places, self.trial(number, objective))
+
+        about = kept(tmp_path, places.sweep_id)
+        assert about is not None
+        assert about["trial"] == best
+        assert weights_of(tmp_path, places.sweep_id).read_bytes() == str(best).encode()
+
+    def test_what_has_no_result_or_no_weights_is_not_kept(
+        self, store: Store, tmp_path: Path
+    ) -> None:
+        places = self.places(store, tmp_path)
+        self.weights(places, 0)
+
+        assert not keep_if_best(store, places, self.trial(0, None))
+        assert not keep_if_best(store, places, self.trial(0, 0.1, "diverged"))
+        assert not keep_if_best(store, places, self.trial(1, 0.1))
+        assert kept(tmp_path, places.sweep_id) is None
+
+
+@pytest.mark.stack
+def test_the_best_network_is_loaded_from_mlflow_with_signature_and_example(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+    import torch
+
+    prepare_digits(tmp_path / "data")
+    sweep_id = finished(store, tmp_path)
+    (tmp_path / "server").mkdir()
+    with mlflow_server(tmp_path / "server") as url:
+        mirror = Mirror(
+            store,
+            url,
+            page_url="http://localhost:8000",
+            artifacts=SweepArtifacts(store, tmp_path, "http://localhost:8000"),
+        )
+        while mirror.turn():
+            pass
+        state = store.get_sweep(sweep_id).mirror
+        assert state is not None
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+        mlflow.set_tracking_uri(url)
+        address = f"runs:/{state['run_id']}/model"
+        model = mlflow.pytorch.load_model(address)
+        info = mlflow.models.get_model_info(address)
+        child = store.trial(sweep_id, 0).attempts[0].mlflow_run_id
+        assert child is not None
+        note = mlflow.MlflowClient(url).get_run(child).data.tags["mlflow.note.content"]
+
+    with torch.no_grad():
+        logits = model(torch.zeros(3, 1, 8, 8))
+    assert logits.shape == (3, 10)
+    assert info.signature.inputs is not None
+    assert info.saved_input_example_info is not None
+    assert f"(http://localhost:8000/sweeps/{sweep_id}/trials/0)" in note

@@ -1,0 +1,63 @@
+"""The final weights of a run as a file of their own: all that is needed to use the trained network.
+
+Beside the checkpoints, from which training goes on, this is what somebody takes away.
+"""
+
+import io
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from worker.config import TrainConfig
+
+if TYPE_CHECKING:
+    from worker.run_state import Run
+
+_LOG = logging.getLogger(__name__)
+#: Name of the file in a run's folder.
+FILE = "weights.pt"
+
+
+def save_weights(folder: Path, run: "Run") -> None:
+    """Write the network's weights and what it takes to build it again into ``folder``.
+
+    A disk that is full or gone is a warning: the run's numbers do not depend on the file.
+    """
+    info = run.data.info
+    values = {
+        "config": run.config.stored(),
+        "num_classes": info.num_classes,
+        # Height, width, channels.
+        "shape": list(info.shape),
+        "state": {name: value.detach().cpu() for name, value in run.model.state_dict().items()},
+    }
+    buffer = io.BytesIO()
+    torch.save(values, buffer)
+    half_written = folder / f".{FILE}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with half_written.open("wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        half_written.replace(folder / FILE)
+    except OSError as error:
+        half_written.unlink(missing_ok=True)
+        _LOG.warning("the final weights were not written to %s (%s)", folder, error)
+
+
+def load_network(path: Path) -> tuple[nn.Module, dict[str, Any]]:
+    """Return the trained network on the CPU, in evaluation mode, and what the file says of it."""
+    from worker.networks import build_network
+
+    values: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    config = TrainConfig.model_validate(values["config"]).resolved()
+    channels = int(values["shape"][2])
+    model = build_network(config, int(values["num_classes"]), channels, torch.device("cpu"))
+    model.load_state_dict(values["state"])
+    model.eval()
+    return model, values
