@@ -104,7 +104,8 @@ def analysis(store: Store, sweep_id: str, arms: Sequence[str] | None = None) -> 
 
     Args:
         arms: Fields of the space whose values tell arms apart. None: the optimizer if it varies;
-            every field where the objective is the test error, from which nothing may be chosen.
+            every field where the objective is the test error, from which nothing may be chosen,
+            and where the points were listed, as in a confirmation, so that nothing is.
 
     Raises InvalidFilter for other names.
     """
@@ -185,7 +186,7 @@ def _compared(arm: ArmResult) -> list[float]:
 
 def _arm_fields(sweep: Sweep, metric: str) -> list[str]:
     space = sweep.spec.get("space") or {}
-    if metric == _TEST:
+    if metric == _TEST or sweep.spec.get("sampler") == "list":
         return list(space)
     optimizer = space.get("optimizer") or {}
     return ["optimizer"] if len(optimizer.get("values") or []) > 1 else []

@@ -100,7 +100,7 @@ def _arms(store: Store, ref: ArmRef, path: str) -> Iterator[Arm]:
         trials = [store.trial(sweep.id, number) for number in dict.fromkeys(ref.trials)]
         yield _arm(store, sweep, trials, ref.label, None, (False, 1))
         return
-    found = analysis(store, sweep.id, _separating(sweep)) if sweep.kind == "sweep" else None
+    found = analysis(store, sweep.id) if sweep.kind == "sweep" else None
     best = {arm.point: arm for arm in found.arms if arm.point is not None} if found else {}
     numbers = list(best) if ref.point is None else [ref.point]
     if not numbers:
@@ -113,11 +113,6 @@ def _arms(store: Store, ref: ArmRef, path: str) -> Iterator[Arm]:
         chosen = (arm.selected, arm.points) if arm else (False, 1)
         label = ref.label if len(numbers) == 1 else None
         yield _arm(store, sweep, trials, label, number, chosen)
-
-
-def _separating(sweep: Sweep) -> list[str] | None:
-    """A confirmation's points are arms each: nothing is chosen among them."""
-    return list(sweep.spec.get("space") or {}) if sweep.spec.get("sampler") == "list" else None
 
 
 def _trials_of_point(store: Store, sweep_id: str, point: int) -> list[Trial]:

@@ -212,6 +212,11 @@ class TestConfirm:
         assert found["confirmed"][0]["objective"]["mean"] == pytest.approx(0.275)
         assert shown["label"] == "confirmed on fresh seeds"
 
+        tables = client.get(f"{SWEEPS}/{confirming['id']}/analysis").json()["analysis"]
+        assert [arm["selected"] for arm in tables["arms"]] == [False, False]
+        assert len(tables["comparisons"]) == 1
+        assert not any("selected" in note for note in tables["notes"])
+
     def test_only_a_finished_sweep_with_a_mean_can_be_confirmed(
         self, client, spec, match_spec, assert_error
     ):
