@@ -6,7 +6,8 @@
 *threads* drives the same runs from a thread each. Every run is what ``worker.train`` does, on
 CIFAR-10 or on noise of its shape where that is not prepared, with augmentation, diagnostics, a
 report and an evaluation of a tenth of the set per epoch. Images per second are those of all runs
-together, while all of them train: from the last second report to the first last but one.
+together, while all of them train: from the last second report to the first last but one. Memory is
+the most that was held, beside what ``worker.memory_plan`` says, CUDA's context apart.
 """
 
 import argparse
@@ -22,7 +23,9 @@ import torch
 
 from benchmarks.train import BATCH, data_home, describe_machine
 from worker import Report, TrainConfig
+from worker.datasets import dataset_info
 from worker.device import choose_device
+from worker.memory_plan import CONTEXT, memory_plan
 from worker.side_by_side import SideBySide, Turns
 from worker.train import train_in_turns
 
@@ -38,8 +41,8 @@ NETWORKS: dict[str, dict[str, tuple[int, float, tuple[int, ...]]]] = {
 #: Epochs of a run on a card: about six seconds each way.
 EPOCHS = {"WRN-16-1": 12, "WRN-16-4": 6, "WRN-22-7.5": 4}
 HEAD = """\
-| network | at once | how | images/s, all | × one | host idle | peak, allocated | peak, reserved |
-| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |"""
+| network | at once | how | images/s, all | × one | host idle | allocated | reserved | planned |
+| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 Seen = dict[Hashable, list[tuple[float, int]]]
 
@@ -113,7 +116,10 @@ def measure(how: str, count: int, make: Callable[[int], TrainConfig], home: Path
     idle = (by_turns if how == "turns" else by_threads)(count, start, seen, device)
     images = rate(seen) * BATCH[device.type]
     row = {"at_once": count, "how": how, "images_per_second": images, "host_idle": idle}
-    if device.type == "cuda":
+    config = make(0).resolved()
+    plan = memory_plan(config, dataset_info(config.dataset, home))
+    if device.type == "cuda" and plan is not None:
+        row["planned"] = plan.total(count) - CONTEXT
         row["peak_allocated"] = torch.cuda.max_memory_allocated()
         row["peak_reserved"] = torch.cuda.max_memory_reserved()
     return row
@@ -199,7 +205,7 @@ def line(row: dict[str, Any]) -> str:
     idle = "" if row["host_idle"] is None else f"{row['host_idle']:.0%}"
     memory = [
         f"{row[name] / 2**30:.2f} GiB" if name in row else ""
-        for name in ("peak_allocated", "peak_reserved")
+        for name in ("peak_allocated", "peak_reserved", "planned")
     ]
     return (
         f"| {row['network']} | {row['at_once']} | {row['how']} | "

@@ -7,8 +7,12 @@ import torch
 
 import worker
 from worker import Measurement, TrainConfig
+from worker.datasets import dataset_info
 from worker.device import choose_device
+from worker.memory_plan import memory_plan
 from worker.run_state import Run
+from worker.side_by_side import SideBySide
+from worker.train import train_in_turns
 
 #: Runs that are deterministic or measured take the plain loop all the same.
 train = partial(worker.train, replay_steps=True)
@@ -205,3 +209,73 @@ def test_a_divergence_is_noticed_within_100_steps(data_home, tiny_config):
 
     assert last.status == "diverged"
     assert last.diverged_at_step <= 20
+
+
+def side_by_side(configs, data_home):
+    """Reports of each run, and how it ended."""
+    reports, ends = {key: [] for key in configs}, {}
+    runs = SideBySide(
+        torch.device("cuda"),
+        on_report=lambda key, report: reports[key].append(report),
+        on_end=ends.__setitem__,
+    )
+    for key, config in configs.items():
+        runs.add(key, partial(train_in_turns, config, data_home=data_home))
+    while runs.keys:
+        runs.turn()
+    return reports, ends
+
+
+def test_runs_that_share_a_card_are_bitwise_what_they_are_alone(data_home, tiny_config):
+    configs = {
+        (optimizer, precision): on_card(
+            tiny_config, deterministic=True, optimizer=optimizer, precision=precision
+        )
+        for optimizer in ("sgd", "ndadam")
+        for precision in ("fp32", "bf16")
+    }
+
+    reports, ends = side_by_side(configs, data_home)
+
+    for key, config in configs.items():
+        assert strip(reports[key]) == strip(train(config, data_home=data_home))
+    assert ends == dict.fromkeys(configs)
+
+
+def test_replayed_runs_that_share_a_card_train_as_they_do_alone(data_home, tiny_config):
+    """Beside one that diverges, one that is refused, and one that takes the plain loop."""
+    rate = {"alpha_v": 0.005, "steps": 40}
+    configs = {seed: on_card(tiny_config, seed=seed, **rate) for seed in range(3)}
+    others = {
+        "wild": on_card(tiny_config, optimizer="sgd", lr=1e12, steps=2000, report_every=2000),
+        "refused": on_card(tiny_config, batch_size=97),
+        "plain": on_card(tiny_config, deterministic=True, precision="bf16"),
+    }
+
+    reports, ends = side_by_side(configs | others, data_home)
+
+    for seed, config in configs.items():
+        alone = list(train(config, data_home=data_home))
+        assert [r.step for r in reports[seed]] == [r.step for r in alone]
+        for report, other in zip(reports[seed], alone, strict=True):
+            loss = other.metrics["train_loss"]
+            assert report.metrics["train_loss"] == pytest.approx(loss, rel=0.05)
+    assert reports["wild"][-1].status == "diverged"
+    assert ends["refused"].field == "batch_size"
+    assert strip(reports["plain"]) == strip(train(others["plain"], data_home=data_home))
+
+
+def test_the_memory_of_runs_is_below_their_plan_and_given_back(data_home, tiny_config):
+    config = on_card(tiny_config, dataset="digits", flip=False, widen_factor=4.0, batch_size=128)
+    config = config.model_copy(update={"steps": 60}).resolved()
+    plan = memory_plan(config, dataset_info("digits", data_home))
+    side_by_side({0: config}, data_home)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+
+    side_by_side(dict.fromkeys(range(3), config), data_home)
+
+    assert torch.cuda.max_memory_reserved() - before < 3 * plan.own
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() - before < plan.own / 4
