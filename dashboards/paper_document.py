@@ -1,5 +1,6 @@
 """The paper's comparison as a report: tables, figures, claims, the runs, and what was not run."""
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from dashboards.paper_drawings import figure_1a, figure_1b, figure_2, figure_3
@@ -69,8 +70,8 @@ def _introduction(used: Sequence[PaperRun]) -> list[Block]:
     torch = _listed((run.provenance.get("versions") or {}).get("torch") for run in used)
     commits = _listed(str(run.provenance.get("git_commit") or "unknown")[:12] for run in used)
     precisions = _listed(run.precision for run in used)
-    took = sorted(run.seconds for run in used if run.seconds is not None)
-    middle = f", a run took {took[len(took) // 2]:,.0f} s in the middle" if took else ""
+    took = [run.seconds for run in used if run.seconds is not None]
+    middle = f"; the median run took {statistics.median(took):,.0f} s" if took else ""
     return [
         Paragraph(
             f"{found} Trained on {cards} with torch {torch} in {precisions} at commit "

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 
 from dashboards.report_drawing import Drawing
 
+#: What a number begins with; "–" stands for none.
+_NUMERIC = set("0123456789+-−–")
+#: Letters of the longest cell that is not broken into lines in LaTeX.
+_LONGEST_LABEL = 34
+
 
 @dataclass(frozen=True)
 class Heading:
@@ -36,11 +41,19 @@ class Listing:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as people read them. The first column is text, the others are set to the right."""
+    """Cells as people read them. Columns of numbers are set to the right."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether every cell of a column begins with a number, or says that there is none."""
+        return column > 0 and all(row[column][:1] in _NUMERIC for row in self.rows)
+
+    def is_wide(self, column: int) -> bool:
+        """Whether a column holds sentences, which a page of paper must break."""
+        return max((len(row[column]) for row in self.rows), default=0) > _LONGEST_LABEL
 
 
 @dataclass(frozen=True)
@@ -78,9 +91,9 @@ figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
 figcaption, caption { color: #4a5159; font-size: .9rem; text-align: left; padding: .3rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dde3; text-align: right;
+th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #d8dde3; text-align: left;
          vertical-align: top; }
-th:first-child, td:first-child { text-align: left; }
+.n { text-align: right; white-space: nowrap; }
 thead th { border-bottom: 2px solid #8a929b; }
 @media print { body { margin: 0; } }
 """
@@ -115,9 +128,17 @@ def _html(block: Block) -> str:
 
 def _html_table(table: Table) -> str:
     caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.head)
+    numeric = [' class="n"' if table.is_numeric(c) else "" for c in range(len(table.head))]
+    head = "".join(
+        f'<th scope="col"{kind}>{html.escape(cell)}</th>'
+        for cell, kind in zip(table.head, numeric, strict=True)
+    )
     rows = "\n".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{html.escape(cell)}</td>" for cell, kind in zip(row, numeric, strict=True)
+        )
+        + "</tr>"
         for row in table.rows
     )
     return (
@@ -149,9 +170,10 @@ def _markdown(block: Block, address: Callable[[Picture], str]) -> str:
 
 
 def _markdown_table(table: Table) -> str:
+    columns = range(len(table.head))
     lines = [
         "| " + " | ".join(_md(cell) for cell in table.head) + " |",
-        "|" + "|".join(["---"] + ["---:"] * (len(table.head) - 1)) + "|",
+        "|" + "|".join("---:" if table.is_numeric(c) else "---" for c in columns) + "|",
         *("| " + " | ".join(_md(cell) for cell in row) + " |" for row in table.rows),
     ]
     caption = [_md(table.caption), ""] if table.caption else []
@@ -220,7 +242,7 @@ def _latex(block: Block, picture: Callable[[Picture], str]) -> str:
 
 
 def _latex_table(table: Table) -> str:
-    columns = "l" + "r" * (len(table.head) - 1)
+    columns = "".join(_latex_column(table, column) for column in range(len(table.head)))
     caption = [f"\\caption{{{_tex(table.caption)}}}\\\\"] if table.caption else []
     return "\n".join(
         [
@@ -234,6 +256,12 @@ def _latex_table(table: Table) -> str:
             "\\end{longtable}}",
         ]
     )
+
+
+def _latex_column(table: Table, column: int) -> str:
+    if table.is_numeric(column):
+        return "r"
+    return r"p{.24\linewidth}" if table.is_wide(column) else "l"
 
 
 def _latex_row(cells: Sequence[str]) -> str:
