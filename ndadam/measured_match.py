@@ -179,10 +179,11 @@ class _Search:
         self.progress(f"{name}, seed {seed}")
         run = self.loop.train(setting, seed, **how)
         self.steps += len(run.record.steps)
-        if run.diverged_at is not None:
-            layers = run.diverged_layers
+        layers = run.diverged_layers
+        if run.diverged_at is not None or layers:
+            by = len(run.record.steps) - 1 if run.diverged_at is None else run.diverged_at
             where = f", in {', '.join(layers)}" if layers else ""
-            raise _Failed(f"the {name} diverged by step {run.diverged_at} (seed {seed}){where}")
+            raise _Failed(f"the {name} diverged by step {by} (seed {seed}){where}")
         if not any(self.rule.judged(run.record.effective_lr)):
             raise _Failed(f"the {name} never moved in the window (seed {seed})")
         return run

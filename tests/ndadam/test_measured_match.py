@@ -186,6 +186,20 @@ def test_a_source_that_diverges_ends_the_match_with_a_sentence_and_no_number():
     assert found.interval is None
 
 
+def test_a_layer_that_runs_away_while_the_loss_stays_finite_ends_the_match_too():
+    def unread(model, batch):
+        """The second layer adds 0 to the loss, with a gradient that is no number."""
+        nothing = (0.0 * model[1].weight).square().sum().sqrt().nan_to_num()
+        return functional.cross_entropy(model[0](batch[0]), batch[1]) + nothing
+
+    model = nn.Sequential(nn.Linear(12, 4), nn.Linear(4, 4, bias=False))
+
+    found = match_alpha_v(model, unread, batches, sgd=SGD, betas=BETAS, num_steps=600, seeds=(0,))
+
+    assert found.verdict.state == "not matchable"
+    assert found.verdict.sentence.endswith("diverged by step 599 (seed 0), in linear2.")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
