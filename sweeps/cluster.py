@@ -32,7 +32,7 @@ _OBJECT_STORE = 100_000_000
 PRELOAD = "worker.tune_trainable"
 # Seconds.
 _START_LIMIT = 60.0
-_STOP_LIMIT = 2.0
+_STOP_LIMIT = 1.0
 _CARDS_LIMIT = 20.0
 
 
@@ -141,30 +141,41 @@ def shape() -> ClusterShape:
 
 #: Node id -> memory of its smallest card; asked once, since a machine's cards do not change.
 _CARDS: dict[str, int | None] = {}
+#: Node id -> the answer under way.
+_ASKED: dict[str, Any] = {}
 
 
 def _node_shape(node: dict[str, Any]) -> NodeShape:
     offered = node["Resources"]
     gpus = offered.get("GPU", 0.0)
-    if gpus and node["NodeID"] not in _CARDS:
-        _CARDS[node["NodeID"]] = _ask_for_cards(node["NodeID"])
-    card = _CARDS[node["NodeID"]] if gpus else None
+    card = _card_of(node["NodeID"]) if gpus else None
     return NodeShape(offered.get("CPU", 0.0), gpus, card)
 
 
-def _ask_for_cards(node_id: str) -> int | None:
-    """Memory of the smallest card of a machine; None where it cannot be found out."""
+def _card_of(node_id: str) -> int | None:
+    """Memory of the smallest card of a machine; None until it has answered. Waits for nothing."""
+    import ray
+
+    if node_id not in _CARDS:
+        answer = _ASKED.get(node_id) or _ask_for_card(node_id)
+        _ASKED[node_id] = answer
+        if not ray.wait([answer], timeout=0)[0]:
+            return None
+        try:
+            _CARDS[node_id] = ray.get(answer)
+        except ray.exceptions.RayError:
+            # A hint for refusals, no more: a trial looks again before it trains.
+            _CARDS[node_id] = None
+    return _CARDS[node_id]
+
+
+def _ask_for_card(node_id: str) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(smallest_card)
-    try:
-        found: int | None = ray.get(ask.remote(), timeout=_CARDS_LIMIT)
-    except Exception:
-        # A hint for refusals, no more: a trial looks again before it trains.
-        return None
-    return found
+    return ask.remote()
 
 
 def smallest_card() -> int | None:

@@ -4,8 +4,10 @@ import logging
 import os
 import selectors
 import socket
+import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import closing
 from functools import partial
@@ -84,7 +86,11 @@ class _Host:
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         self._speaker: _Guest | None = None
-        logging.getLogger("worker").addHandler(_Relay(self))
+        self._thread = threading.get_ident()
+        #: What runs have logged and their guests have not been told.
+        self._notes: deque[tuple[_Guest, logging.LogRecord]] = deque()
+        self._relay = _Relay(self)
+        logging.getLogger("worker").addHandler(self._relay)
 
     def run(self) -> None:
         idle_since = time.monotonic()
@@ -104,6 +110,7 @@ class _Host:
                 self._welcome()
             else:
                 self._hear(cast("_Guest", key.data))
+        self._pass_notes_on()
         for guest in list(self._guests.values()):
             if guest.wire.has_unsent:
                 guest.wire.flush()
@@ -166,9 +173,11 @@ class _Host:
                 yield item
 
     def _on_report(self, key: Hashable, report: Report) -> None:
+        self._pass_notes_on()
         self._guest(key).wire.send({"report": report.model_dump(mode="json")})
 
     def _on_end(self, key: Hashable, error: Exception | None) -> None:
+        self._pass_notes_on()
         guest = self._guest(key)
         if error is None:
             guest.end({"ended": True})
@@ -181,10 +190,21 @@ class _Host:
     def _guest(self, key: Hashable) -> _Guest:
         return self._guests[cast(int, key)]
 
-    def relay(self, record: logging.LogRecord) -> None:
-        """Tell the guest whose turn it is what its run logs."""
-        if self._speaker is not None and not self._speaker.wire.is_closed:
-            self._speaker.wire.send({"log": [record.levelno, record.getMessage()]})
+    def note(self, record: logging.LogRecord) -> None:
+        """Keep what a run logs for its guest. From any thread."""
+        guest = self._speaker
+        if record.thread != self._thread:
+            # Whoever writes checkpoints names the folder, and has no turn.
+            text = record.getMessage()
+            guests = [g for g in list(self._guests.values()) if f"{g.folder} " in text]
+            guest = guests[0] if guests else None
+        if guest is not None:
+            self._notes.append((guest, record))
+
+    def _pass_notes_on(self) -> None:
+        while self._notes:
+            guest, record = self._notes.popleft()
+            guest.wire.send({"log": [record.levelno, record.getMessage()]})
 
 
 class _Relay(logging.Handler):
@@ -193,4 +213,4 @@ class _Relay(logging.Handler):
         self._host = host
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._host.relay(record)
+        self._host.note(record)

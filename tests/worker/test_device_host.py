@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from worker import TrainConfig, train
 from worker.device_host_client import HostedError, hosted_reports
+from worker.device_host_server import _Guest, _Host
 from worker.device_host_wire import Wire, host_address
 from worker.errors import HostLost
 from worker.stop_file import request_stop, withdraw_stop
@@ -167,6 +169,39 @@ def test_a_guest_that_talks_nonsense_harms_nobody(make_task, address):
                 assert stranger.recv(10) == b""
 
     assert facts(good.finish().reports) == alone(good.task)
+
+
+def test_what_is_logged_beside_the_turns_reaches_the_trial_it_is_about(tmp_path, caplog):
+    """Checkpoints are written by a thread of their own."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    host = _Host(listener, torch.device("cpu"), 0.0)
+    shims = []
+    for name in ("1", "12"):
+        ours, theirs = socket.socketpair()
+        guest = _Guest(Wire(ours))
+        guest.folder = f"/checkpoints/{name}"
+        host._guests[id(guest)] = guest
+        shims.append(Wire(theirs))
+
+    text = "checkpoint at step 5 was not written to %s (No space left)"
+    log = logging.getLogger("worker.checkpoint")
+    for folder in ("/checkpoints/12", "/checkpoints/3"):
+        writer = threading.Thread(target=log.warning, args=(text, folder))
+        writer.start()
+        writer.join()
+    host._pass_notes_on()
+    logging.getLogger("worker").removeHandler(host._relay)
+    for guest in host._guests.values():
+        guest.wire.close()
+    listener.close()
+
+    assert shims[0].read() is None
+    assert shims[1].read() == {"log": [logging.WARNING, text % "/checkpoints/12"]}
+    assert shims[1].read() is None
+    for shim in shims:
+        shim.close()
 
 
 def test_messages_survive_a_socket_that_takes_little_at_a_time():
