@@ -23,6 +23,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 #: Points that a plot of all points is made from; of more, an even part.
 MOST_POINTS = 4000
+#: With fewer points, a surface would show its smoothing and nothing else.
+LEAST_FOR_CONTOUR = 8
 
 
 def contour_fields(sweep: Sweep) -> list[tuple[str, str]]:
@@ -80,11 +82,12 @@ def contour_answer(
             file_name=f"{sweep_id}-contour",
             empty="Choose two different fields." if x else "No two fields vary over ranges here.",
         )
-    known = space(sweep)
-    plot = contour_plot(
-        points, x, y, objective_metric(sweep), log=(is_log(known[x]), is_log(known[y]))
-    )
-    empty = "No finished point varies both of these fields."
+    known, plot = space(sweep), Plot({}, (), ())
+    if len(both_numeric(points, x, y)) >= LEAST_FOR_CONTOUR:
+        plot = contour_plot(
+            points, x, y, objective_metric(sweep), log=(is_log(known[x]), is_log(known[y]))
+        )
+    empty = f"Contours need {LEAST_FOR_CONTOUR} finished points that vary both of these fields."
     return plot_answer(plot, form, file_name=f"{sweep_id}-contour-{x}-{y}", empty=empty)
 
 

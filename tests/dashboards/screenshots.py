@@ -18,10 +18,14 @@ from tests.dashboards.serving import chromium, served
 
 Scheme = Literal["light", "dark"]
 WIDTH = 1280
+#: A plot is drawn, or says why there is nothing to draw.
+DRAWN = "e => e.dataset.drawn || e.querySelector('.plot-message')"
 
 
-def take(browser: Browser, url: str, path: Path, scheme: Scheme, height: int) -> None:
-    """Draw every plot of a page, then keep its first ``height`` pixels."""
+def take(
+    browser: Browser, url: str, path: Path, scheme: Scheme, height: int, top: str = ""
+) -> None:
+    """Draw every plot of a page, then keep ``height`` pixels, from the start or from ``top``."""
     context = browser.new_context(
         viewport={"width": WIDTH, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )
@@ -29,8 +33,10 @@ def take(browser: Browser, url: str, path: Path, scheme: Scheme, height: int) ->
     page.goto(url)
     for plot in page.locator("[data-plot]").all():
         plot.scroll_into_view_if_needed()
-        page.wait_for_function("e => e.dataset.drawn", arg=plot.element_handle())
+        page.wait_for_function(DRAWN, arg=plot.element_handle(), timeout=60_000)
     page.evaluate("scrollTo(0, 0)")
+    if top:
+        page.evaluate("top => scrollTo(0, document.querySelector(top).offsetTop - 24)", top)
     page.wait_for_timeout(300)
     page.screenshot(path=path)
     context.close()
@@ -46,7 +52,11 @@ def seeded(store: Store) -> None:
 
 
 def main(folder: Path, home: Path | None = None) -> None:
-    """Write sweeps.png, sweep.png, trial.png and match.png, and a dark one of the sweep."""
+    """Write a picture of every page, and a dark one of the sweep.
+
+    The pages of a home that holds the paper's runs, as ``ndsweep import-results`` leaves it, show
+    them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
         place = home or Path(made)
@@ -56,7 +66,8 @@ def main(folder: Path, home: Path | None = None) -> None:
             seeded(store)
         finished = store.list_sweeps(state="complete").items
         sweep, match = (
-            next(one.id for one in finished if one.kind == kind) for kind in ("sweep", "match")
+            next(one.id for one in finished if one.kind == kind and "paper" not in one.name)
+            for kind in ("sweep", "match")
         )
         with served(store, place) as url, chromium() as browser:
             take(browser, url, folder / "sweeps.png", "light", 420 if home is None else 320)
@@ -64,6 +75,11 @@ def main(folder: Path, home: Path | None = None) -> None:
             take(browser, f"{url}/sweeps/{sweep}", folder / "sweep-dark.png", "dark", 1700)
             take(browser, f"{url}/sweeps/{sweep}/trials/0", folder / "trial.png", "light", 1300)
             take(browser, f"{url}/matches/{match}", folder / "match.png", "light", 1310)
+            take(browser, f"{url}/sweeps/new?preset=quickstart", folder / "new.png", "light", 1000)
+            take(browser, f"{url}/compare?arm={sweep}", folder / "compare.png", "light", 1330)
+            take(browser, f"{url}/paper", folder / "paper.png", "light", 1040)
+            search = f"{url}/sweeps/{sweep}"
+            take(browser, search, folder / "search.png", "light", 1130, "#search-title")
         store.close()
 
 
