@@ -13,6 +13,8 @@ import argparse
 import json
 import os
 import platform
+import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +75,8 @@ def main() -> None:
     parser.add_argument("--growth-trials", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3, help="of 40 trials; the quickest counts")
     arguments = parser.parse_args()
+    # Also when it is told to stop: what was started has to go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     before = os.getloadavg()[0]
     parts = [arguments.only] if arguments.only else list(PARTS)
     stores = [arguments.store] if arguments.store else list(STORES)

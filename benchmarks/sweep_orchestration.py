@@ -66,12 +66,12 @@ def _run(store: Store, trials: int) -> tuple[float, float]:
     time.sleep(20.0)
     sweep_id = submit(store, trivial_spec(trials, REPORTS))
     finish(store, sweep_id)
-    rows = list(store.all_trials(sweep_id))
-    ends = [row.finished_at for row in rows if row.finished_at is not None]
-    starts = [row.started_at for row in rows if row.started_at is not None]
-    last = max(ends)
+    # By the worker's word: the store has when a start was written, which may be later.
+    first = min(attempt.provenance["began"] for attempt in store.attempts(sweep_id))
+    ends = [trial.finished_at for trial in store.all_trials(sweep_id)]
+    last = max(end.timestamp() for end in ends if end is not None)
     wait(lambda: not _is_pending(store, sweep_id), "the mirror is complete")
-    return (last - min(starts)).total_seconds(), time.time() - last.timestamp()
+    return last - first, time.time() - last
 
 
 def _is_pending(store: Store, sweep_id: str) -> bool:

@@ -262,8 +262,9 @@ def _dispatcher(
 def leave_process(code: int) -> None:
     """End this process now: threads and Ray's own exit hooks could keep it for half a minute."""
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -323,7 +324,11 @@ def _wait_for_claim(leaving: threading.Event) -> Claim | None:
     while not leaving.is_set():
         shape = json.dumps(cluster.shape().to_json())
         if shape != printed:
-            print(shape, flush=True)
+            try:
+                print(shape, flush=True)
+            except BrokenPipeError:
+                # Its runner is gone: nobody will give it a sweep.
+                return None
             printed = shape
         if select.select([sys.stdin], [], [], 1.0)[0]:
             line = sys.stdin.readline()

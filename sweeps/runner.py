@@ -9,6 +9,7 @@ import argparse
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -163,6 +164,9 @@ class Runner:
     def _after(self, claim: Claim, code: int) -> None:
         """A driver has ended: see to it that its sweep goes on, unless it has ended too."""
         log.info("sweep %s: its driver ended with code %d", claim.sweep_id, code)
+        # A driver that was killed could not remove it.
+        folder = self._settings.home / "tune" / f"{claim.sweep_id}-{claim.token}"
+        shutil.rmtree(folder, ignore_errors=True)
         if code in (0, TAKEN):
             self._crashes.pop(claim.sweep_id, None)
             return

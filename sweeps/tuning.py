@@ -51,6 +51,18 @@ _SETTINGS = {
 
 Trainable = Callable[[dict[str, Any]], None]
 
+#: What Tune itself reads of a result.
+_KEPT = frozenset(
+    {
+        "done",
+        "should_checkpoint",
+        "time_this_iter_s",
+        "time_total_s",
+        "timestamp",
+        "training_iteration",
+        "trial_id",
+    }
+)
 _LOST = (
     ActorUnschedulableError,
     HostLost,
@@ -254,14 +266,17 @@ class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
         result: dict[str, Any],
         **_: Any,
     ) -> None:
-        # Tune keeps the last result of every trial for ever.
-        result.pop("report", None)
+        # Tune keeps the last result of every trial for ever, and statistics of each number in it,
+        # those of the configuration too: 50 kB a trial.
+        for name in result.keys() - _KEPT:
+            del result[name]
 
     def on_trial_complete(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any
     ) -> None:
         if (run := self._runs.pop(trial.trial_id, None)) is not None:
             self._dispatcher.ended(run)
+        _forget(trial)
 
     def on_trial_error(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any
@@ -279,6 +294,14 @@ class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
             for trial in trials:
                 if trial.trial_id in self._runs and trial.is_finished():
                     self.on_trial_error(iteration, trials, trial)
+
+
+def _forget(trial: TuneTrial) -> None:
+    """Drop what Tune would keep of the reports of a trial that is over."""
+    metadata = trial.run_metadata
+    for name in ("metric_analysis", "metric_n_steps"):
+        # Private to Tune: without it a driver only grows.
+        getattr(metadata, name, {}).clear()
 
 
 def _short_name(trial: TuneTrial) -> str:
