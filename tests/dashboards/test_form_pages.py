@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from dashboards.pages import pages_router
+from service.app import create_app
 from sweeps.store import Store
 from tests.dashboards import seeding
-from tests.dashboards.conftest import Seeded, client_of
+from tests.dashboards.conftest import Seeded, client_of, settings_of
 from tests.dashboards.page_reading import open_page
 
 VALID = {
@@ -204,3 +206,26 @@ def test_what_cloning_shows_is_what_was_run(form_client: TestClient, empty_store
     html = form_client.get(f"/sweeps/new?source={sweep_id}").text
 
     assert value_of(html, "space-1-when") == "optimizer: [ndadam]"
+
+
+def test_the_form_works_behind_a_token_with_the_login_s_cookie(
+    empty_store: Store, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path / "home").model_copy(
+        update={"token": SecretStr("secret-of-this-test")}
+    )
+    client = TestClient(create_app(empty_store, settings), base_url="http://127.0.0.1:8000")
+    client.follow_redirects = False
+    html = {"Accept": "text/html", "Origin": "http://127.0.0.1:8000"}
+
+    assert client.get("/sweeps/new", headers=html).headers["location"].startswith("/login")
+    refused = client.post("/sweeps/new", data={**VALID, "action": "create"}, headers=html)
+    assert refused.status_code == 401
+    client.post("/login?next=/sweeps/new", data={"token": "secret-of-this-test"}, headers=html)
+
+    checked = client.post("/sweeps/validate", data=VALID, headers=html)
+    assert "Ready to submit" in checked.text
+    made = client.post("/sweeps/new", data={**VALID, "action": "create"}, headers=html)
+    assert made.status_code == 303
+    [sweep] = empty_store.list_sweeps().items
+    assert made.headers["location"] == f"/sweeps/{sweep.id}"
