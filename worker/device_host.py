@@ -9,6 +9,7 @@ stream of its own (``worker.side_by_side``). Trials come as guests over a local 
 import argparse
 import logging
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -32,10 +33,15 @@ def main(arguments: list[str] | None = None) -> int:
     os.setpgid(0, 0)
     inode = options.address.stat().st_ino
     _speak_to(options.address.with_suffix(".log"))
-    # Not before the fork: it loads torch, and a card cannot be shared across one.
-    from worker.device_host_server import serve
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        # Not before the fork: it loads torch, and a card cannot be shared across one.
+        from worker.device_host_server import serve
 
-    code = serve(listener, options.device, options.idle)
+        code = serve(listener, options.device, options.idle)
+    except SystemExit:
+        # The cluster ends, and with it every guest.
+        code = 0
     listener.close()
     # Another host may have taken the address over.
     if options.address.exists() and options.address.stat().st_ino == inode:
