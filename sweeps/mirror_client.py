@@ -20,6 +20,8 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    # Costs a request for each run that ends.
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
 
@@ -119,6 +121,8 @@ class MirrorClient:
 
         points = [Metric(mirror_name(m.name), m.value, m.at_ms, m.step) for m in metrics]
         tag_list = [RunTag(name, text) for name, text in (tags or {}).items()]
+        if not params and points and self._log_together(run_id, points, tag_list):
+            return
         for batch in batches(tag_list, MAX_TAGS):
             self._log_batch(run_id, tags=batch)
         for batch in batches([Param(name, text) for name, text in (params or {}).items()], _PARAMS):
@@ -157,6 +161,17 @@ class MirrorClient:
         """Delete a run; no change if it is gone."""
         with contextlib.suppress(Gone, Refused), _sorted_errors():
             self._mlflow.delete_run(run_id)
+
+    def _log_together(self, run_id: str, points: list[Any], tags: list[Any]) -> bool:
+        """Log metrics and tags in one request, if they fit and nothing of it is refused."""
+        if len(tags) > MAX_TAGS or len(points) + len(tags) > MAX_METRICS:
+            return False
+        try:
+            with _sorted_errors():
+                self._mlflow.log_batch(run_id, metrics=points, tags=tags)
+        except Refused:
+            return False
+        return True
 
     def _log_batch(self, run_id: str, **kind: Sequence[Any]) -> None:
         (name, items), *_ = kind.items()
