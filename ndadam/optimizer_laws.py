@@ -68,7 +68,7 @@ class OptimizerSetting:
             )
         if self.optimizer == "sgdw" and (self.nesterov or self.dampening):
             raise ValueError(
-                "sgdw is known without nesterov and dampening only, got nesterov = "
+                "nesterov and dampening must be unset for sgdw, got nesterov = "
                 f"{self.nesterov}, dampening = {self.dampening}"
             )
 

@@ -1,19 +1,29 @@
 """The closed-form match: what to ask it and what it answers. Nothing is trained or created."""
 
+from dataclasses import replace
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ndadam.optimizer_laws import NoStationaryRate, OptimizerSetting
+from ndadam.optimizer_laws import NoStationaryRate, OptimizerName, OptimizerSetting
 from ndadam.theory import CRITERIA, Level, Prediction, predict
 from service.errors import ApiError
 from service.outputs import CriterionOut, FieldOut, PredictionOut
 from sweeps.match_spec import Arm, setting_of
-from worker.config import Count, FieldError, LrSchedule, TrainConfig
+from worker.config import Count, FieldError, Fraction, LrSchedule, TrainConfig
 from worker.schedules import build_schedule
 
 #: A billion steps is a thousand epochs of ImageNet in batches of one.
 MOST_STEPS = 10**9
+
+
+class PredictionArm(Arm):
+    """An optimizer that theory knows: also those that nothing here trains."""
+
+    optimizer: OptimizerName = Field(  # type: ignore[assignment]
+        description="sgd, sgdw (its decay is decoupled and multiplied by lr), adam, adamw, ndadam."
+    )
+    dampening: Fraction | None = Field(None, description="Dampening of sgd's momentum.")
 
 
 class PredictionSpec(BaseModel):
@@ -21,9 +31,11 @@ class PredictionSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    source: Arm = Field(description="Optimizer and its fields; unset ones are the published ones.")
-    target: Arm = Field(
-        default_factory=lambda: Arm(optimizer="ndadam"),
+    source: PredictionArm = Field(
+        description="Optimizer and its fields; unset ones are the published ones."
+    )
+    target: PredictionArm = Field(
+        default_factory=lambda: PredictionArm(optimizer="ndadam"),
         description="Optimizer whose learning rate (alpha_v for ndadam) is asked for.",
     )
     steps: Annotated[Count, Field(le=MOST_STEPS)] = Field(
@@ -71,9 +83,16 @@ class PredictionSpec(BaseModel):
         return _setting("target", self.target, open_rate=True)
 
 
-def _setting(side: str, arm: Arm, *, open_rate: bool = False) -> OptimizerSetting:
+def _setting(side: str, arm: PredictionArm, *, open_rate: bool = False) -> OptimizerSetting:
+    if arm.dampening is not None and arm.optimizer != "sgd":
+        raise FieldError(
+            f"{side}.dampening",
+            f"dampening is not used by optimizer {arm.optimizer!r}; remove it (got "
+            f"{arm.dampening!r})",
+        )
     try:
-        return setting_of(_config(side, arm), open_rate=open_rate)
+        known = setting_of(_config(side, arm), open_rate=open_rate)
+        return replace(known, optimizer=arm.optimizer, dampening=arm.dampening or 0.0)
     except FieldError:
         raise
     except ValueError as error:  # theory's own rules begin with the field's name
@@ -82,7 +101,10 @@ def _setting(side: str, arm: Arm, *, open_rate: bool = False) -> OptimizerSettin
 
 def _config(side: str, arm: Arm) -> TrainConfig:
     try:
-        return TrainConfig.model_validate({"steps": 1, **arm.fields()}).resolved()
+        fields = arm.fields()
+        if fields["optimizer"] == "sgdw":  # trained nowhere here; its fields are sgd's
+            fields["optimizer"] = "sgd"
+        return TrainConfig.model_validate({"steps": 1, **fields}).resolved()
     except ValidationError as error:
         first = error.errors()[0]
         cause = first.get("ctx", {}).get("error")

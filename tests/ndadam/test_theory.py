@@ -453,7 +453,7 @@ def test_settings_without_a_stationary_rate_are_refused_with_what_they_have(sett
         ({"optimizer": "sgd", "momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
         ({"optimizer": "adamw", "betas": (0.9, 1.0)}, r"betas\[1\] must be in \[0, 1\), got 1.0"),
         ({"optimizer": "sgd", "nesterov": True}, "nesterov needs momentum > 0"),
-        ({"optimizer": "sgdw", "dampening": 0.5}, "sgdw is known without"),
+        ({"optimizer": "sgdw", "dampening": 0.5}, "dampening must be unset for sgdw"),
     ],
 )
 def test_bad_settings_are_refused_with_field_rule_and_value(arguments, message):

@@ -45,6 +45,8 @@ class TestPredict:
             ({"source": SGD | {"alpha_v": 0.05}}, "source.alpha_v"),
             ({"source": SGD | {"lr": 0.0}}, "source"),
             ({"source": {"optimizer": "lion"}}, "source.optimizer"),
+            ({"target": {"optimizer": "adamw", "dampening": 0.5}}, "target.dampening"),
+            ({"source": SGD | {"optimizer": "sgdw", "nesterov": True}}, "source.nesterov"),
             ({"target": {"optimizer": "ndadam", "alpha_v": 0.05}}, "target.alpha_v"),
             ({"steps": 0}, "steps"),
             ({"steps": 10**12}, "steps"),
@@ -58,6 +60,33 @@ class TestPredict:
 
         assert response.status_code == 422, response.text
         assert response.json()["fields"][0]["path"].startswith(path)
+
+    @pytest.mark.parametrize(
+        ("source", "e"),
+        [
+            # 2 x lr x decay x (1 - dampening) / (1 + momentum), as torch's SGD steps.
+            (SGD | {"dampening": 0.5}, (2 * 0.1 * 0.001 * 0.5 / 1.9) ** 0.5),
+            # White noise: 2 ep (1 - mu) [(1 + mu)^2 + mu^4 / (1 - mu^2)].
+            (SGD | {"nesterov": True}, (2e-4 * 0.1 * (1.9**2 + 0.9**4 / 0.19)) ** 0.5),
+            # 2 ep (1 - b) / (1 + b) with b = mu (1 - ep).
+            (
+                SGD | {"optimizer": "sgdw", "weight_decay": 0.01},
+                (2e-3 * (1 - 0.9 * 0.999) / (1 + 0.9 * 0.999)) ** 0.5,
+            ),
+        ],
+    )
+    def test_every_kind_of_sgd_that_theory_knows_is_answered(self, client, source, e):
+        found = client.post(f"{MATCHES}/predict", json={"source": source}).json()
+
+        assert found["effective_lr"] == pytest.approx(e, rel=1e-12)
+
+    def test_sgdw_can_be_the_target(self, client):
+        target = {"optimizer": "sgdw", "momentum": 0.9, "weight_decay": 0.01}
+        found = client.post(f"{MATCHES}/predict", json={"source": SGD, "target": target}).json()
+
+        assert found["rate_name"] == "lr"
+        # ep = lr x decay = eta lambda / (1 - mu), to first order.
+        assert found["criteria"][0]["rate"] == pytest.approx(0.1, rel=0.02)
 
     def test_it_creates_nothing_and_needs_no_store(self, client, store):
         store.close()
