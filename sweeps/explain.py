@@ -84,9 +84,10 @@ def _kind(path: str, item: Any) -> tuple[str, str]:
 
 def _is_tag(part: int | str) -> bool:
     # Pydantic names a union's member by its tag or type: "float", "literal['a']", "function-…".
-    return isinstance(part, str) and (
-        part in _TAGS or "[" in part or "(" in part or part.startswith(("function-", "constrained-"))
-    )
+    if not isinstance(part, str):
+        return False
+    made_up = part.startswith(("function-", "constrained-"))
+    return made_up or part in _TAGS or "[" in part or "(" in part
 
 
 def shown(value: Any, most: int = 80) -> str:

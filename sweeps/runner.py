@@ -285,9 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
         max_drivers=options.drivers,
         lease_seconds=options.lease,
         trainable=options.trainable,
-        keep=Keep(
-            int(options.keep_sweep_gb * 1e9), int(options.keep_gb * 1e9), options.keep_days
-        ),
+        keep=Keep(int(options.keep_sweep_gb * 1e9), int(options.keep_gb * 1e9), options.keep_days),
         stop=stop,
     )
     return 0
