@@ -36,6 +36,7 @@ from service.settings import (
     SettingsError,
     require_token_off_loopback,
 )
+from sweeps import cluster
 from sweeps.store import Store
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,9 @@ def serve(settings: Settings, announce: Announce) -> None:
             finally:
                 homes.remove_endpoints(home)
                 stop(children)
+                if any(child.name == "ray" for child in children):
+                    # Ended before it was through, on a busy machine, it left its folder.
+                    cluster.stop(home)
 
 
 def plan(
