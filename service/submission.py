@@ -130,9 +130,21 @@ def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: 
             raise ApiError(
                 422, "ConfigDoesNotFit", str(error), [FieldOut(path=where, reason=str(error))]
             ) from error
+        _refuse_other_arithmetic(spec, config, path)
         _refuse_too_large(spec, config, path, infos[config.dataset], shape)
         if isinstance(spec, SweepSpec):
             _refuse_longer(length.num_steps, spec.limits.steps)
+
+
+def _refuse_other_arithmetic(spec: SweepSpec | MatchSpec, config: TrainConfig, path: str) -> None:
+    """A trial without a GPU is trained on the CPU, and would fail when it starts."""
+    if spec.resources.gpus == 0 and config.precision == "tf32":
+        reason = (
+            "precision must be fp32 or bf16 without a GPU, a CPU has no TF32: set resources.gpus, "
+            "or another precision; got 'tf32'"
+        )
+        field = FieldOut(path=f"{path}.precision", reason=reason)
+        raise ApiError(422, "ConfigDoesNotFit", reason, [field])
 
 
 def _refuse_too_large(

@@ -7,6 +7,16 @@ from pydantic import ValidationError
 
 from worker.config import FieldError
 
+#: Pattern of a field -> what a person calls the text that it asks for.
+_PATTERNS = {
+    r"^[0-9a-f]{12}$": "12 hexadecimal digits, as in the address of a sweep",
+    r"^[A-Za-z0-9_-]{1,64}$": "letters, digits, - and _ alone, at most 64",
+    r"^[\x21-\x7e]{1,200}$": "1 to 200 printable ASCII characters without spaces",
+    r"^[^\x00]*$": "text without the character NUL",
+}
+#: Pydantic's types of error for what is no mapping at all.
+_NO_MAPPING = {"model_attributes_type", "model_type", "dict_type"}
+
 
 class FieldReason(TypedDict):
     """One refused field. ``path`` is dotted, "" for the whole."""
@@ -56,16 +66,26 @@ def _one(item: Any) -> tuple[str, str]:
         return path, f"{name} is not a field here; remove it"
     if item["type"].startswith("union_tag"):
         return _kind(path, item)
-    message = item["msg"].removeprefix("Value error, ")
+    return path, f"{_rule(name, item)}, got {shown(item['input'])}"
+
+
+def _rule(name: str, item: Any) -> str:
+    """The rule that a value breaks, in words of its field instead of Python's."""
+    if item["type"] in _NO_MAPPING:
+        return f"{name} must be a mapping of fields to values"
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _PATTERNS:
+        return f"{name} must be {_PATTERNS[item['ctx']['pattern']]}"
+    message: str = item["msg"].removeprefix("Value error, ")
     for word in ("Input", "List", "Dictionary", "Tuple", "String"):
         message = message.replace(f"{word} should", f"{name} should")
-    return path, f"{message}, got {shown(item['input'])}"
+    # How pydantic came to it helps nobody.
+    return message.partition(" after validation")[0].partition(", unable to parse")[0]
 
 
 def _name(parts: list[str]) -> str:
     """What a sentence calls the field: its name, with its place in a list."""
     if not parts:
-        return "it"
+        return "the document"
     places: list[str] = []
     while parts[-1].isdigit() and len(parts) > 1:
         *parts, place = parts

@@ -1,6 +1,6 @@
 """A larger spec for a sweep that exists: more points, more seeds, a larger budget."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -49,7 +49,7 @@ def extended(spec: SweepSpec, asked: Extension) -> SweepSpec:
         if name in asked.budget.model_fields_set:
             new, old = getattr(asked.budget, name), getattr(spec.budget, name)
             if new is not None and (old is None or new < old):
-                raise FieldError(f"budget.{name}", _less(f"budget.{name}", new, old))
+                raise FieldError(f"budget.{name}", _smaller_budget(name, new, old))
             values["budget"][name] = new
     return SweepSpec.model_validate(values)
 
@@ -67,9 +67,15 @@ def _num_points(spec: SweepSpec, asked: int) -> int | None:
 
 def _refuse_less(name: str, asked: int, has: int) -> None:
     if asked < has:
-        raise FieldError(name, _less(name, asked, has))
+        raise FieldError(
+            name, f"{name} must not be less than the {has:,} that the sweep has, got {asked:,}"
+        )
 
 
-def _less(name: str, asked: Any, has: Any) -> str:
-    there = "no limit" if has is None else f"{has:,}"
-    return f"{name} must not be less than the {there} that the sweep has, got {asked:,}"
+def _smaller_budget(name: str, asked: float, has: float | None) -> str:
+    if has is None:
+        return (
+            f"budget.{name} has no limit in this sweep, and an extension only raises limits; "
+            f"leave it out, got {asked:,}"
+        )
+    return f"budget.{name} must not be less than the {has:,} that the sweep has, got {asked:,}"

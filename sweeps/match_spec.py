@@ -23,6 +23,7 @@ from ndadam.theory import (
     relaxation_steps,
     settling_steps,
 )
+from sweeps.declarations import TrialLimits
 from sweeps.match_arms import Arm, SourceArm, build_config, setting_of
 from sweeps.match_comparison import Compare, refuse_unmeasured
 from sweeps.match_curve import MOST_RECORDS, refuse_other_runs
@@ -89,6 +90,7 @@ class MatchSpec(SpecModel):
         None, description="Trials at once; none = as many as the resources allow."
     )
     budget: Budget = Field(default_factory=Budget, description="Limits of the whole match.")
+    limits: TrialLimits = Field(default_factory=TrialLimits, description="Limits of one trial.")
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the match by."
     )
@@ -265,6 +267,17 @@ class MatchSpec(SpecModel):
                 "base.lr_schedule",
                 "lr_schedule must be constant, cosine or points in a match, got 'cosine_epoch' "
                 "(the recipe's, if you set none)",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _runs_keep_to_their_limits(self) -> Self:
+        most = self.limits.steps
+        if most is not None and self.num_steps > most:
+            raise FieldError(
+                "limits.steps",
+                f"limits.steps must be at least base.steps = {self.num_steps:,}, which every "
+                f"verdict takes; got {most:,}",
             )
         return self
 

@@ -86,7 +86,7 @@ def _match(store: Store, sweep: Sweep) -> Plan:
         scheduler=PointScheduler(None),
         resources=spec.resources,
         budget=spec.budget,
-        limits=TrialLimits(),
+        limits=spec.limits,
         concurrency=spec.concurrency,
         objective=None,
         analyse=None,

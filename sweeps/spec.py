@@ -46,6 +46,8 @@ __all__ = [
 
 Label = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
 Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
+#: The smallest share of a CPU or GPU that Ray counts; of less it says that it cannot.
+LEAST_SHARE = 0.0001
 #: Samplers that learn from results.
 MODELS = ("tpe", "gp")
 #: Samplers that need no ``num_points``: their points are counted.
@@ -93,7 +95,9 @@ Scheduler = Annotated[Asha | Median, Field(discriminator="kind")]
 class Resources(SpecModel):
     """What one trial occupies."""
 
-    cpus: Annotated[Finite, Field(gt=0, le=1024)] = Field(1.0, description="CPU cores.")
+    cpus: Annotated[Finite, Field(ge=LEAST_SHARE, le=1024)] = Field(
+        1.0, description="CPU cores, or a share of one."
+    )
     gpus: Annotated[Finite, Field(ge=0)] = Field(
         0.0, description="One GPU, or a share of one between 0 and 1."
     )
@@ -123,6 +127,8 @@ class Resources(SpecModel):
     def _one_gpu_at_most(cls, gpus: float) -> float:
         if gpus > 1:
             raise ValueError("gpus must be at most 1, one trial trains on one GPU")
+        if 0 < gpus < LEAST_SHARE:
+            raise ValueError(f"gpus must be 0 or at least {LEAST_SHARE}")
         return gpus
 
 

@@ -55,6 +55,9 @@ def reason(error: Exception) -> str:
     """What a parser says is wrong, in one line."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    if str(error).startswith("Exceeds the limit"):
+        # Python's own sentence tells how to change Python.
+        return "a number has more digits than can be read; integers must fit in 64 bits"
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -285,6 +285,16 @@ class TrainConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _device_has_the_precision(self) -> Self:
+        if self.device == "cpu" and self.precision == "tf32":
+            raise FieldError(
+                "precision",
+                "precision must be fp32 or bf16 on a CPU, which has no TF32; got 'tf32' with "
+                "device 'cpu'",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _lengths_agree(self) -> Self:
         if self.steps is not None and self.epochs is not None:
             raise FieldError(

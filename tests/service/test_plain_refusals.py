@@ -122,3 +122,100 @@ def test_what_answers_or_runs_here_is_not_mentioned(home, store, monkeypatch):
         settings = Settings(home=home, store_url=store.url, mlflow_url=f"http://{address}")
 
         assert list(silent_parts(settings)) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("[]", "the document must be a mapping of fields to values, got []"),
+        ("null", "the document must be a mapping of fields to values, got None"),
+        ("", "the document is missing"),
+        ('{"base": 1' + "0" * 5000 + "}", "integers must fit in 64 bits"),
+    ],
+)
+def test_a_body_that_is_no_spec_at_all_is_refused_in_plain_words(client, body, words, assert_error):
+    answer = client.post(SWEEPS, content=body, headers={"Content-Type": "application/json"})
+
+    error = "InvalidDocument" if "64 bits" in words else "ValidationError"
+    assert words in assert_error(answer, 422, error)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (("GET", f"{SWEEPS}?limit=abc", None), "limit should be a valid integer, got 'abc'"),
+        (("POST", "/api/v1/comparisons", {"arms": []}), "should have at least 1 item, got []"),
+        (
+            ("POST", "/api/v1/comparisons", {"arms": [{"sweep": "nope"}]}),
+            "sweep must be 12 hexadecimal digits, as in the address of a sweep, got 'nope'",
+        ),
+        (
+            ("GET", f"{SWEEPS}/a.b", None),
+            "sweep_id must be letters, digits, - and _ alone, at most 64, got 'a.b'",
+        ),
+    ],
+)
+def test_a_pattern_or_a_parser_is_explained_in_words(client, ask, words, assert_error):
+    method, path, body = ask
+
+    answer = client.request(method, path, json=body)
+    assert words in assert_error(answer, 422, "ValidationError")["detail"]
+
+
+def test_an_idempotency_key_that_cannot_be_one_is_explained(client, spec, assert_error):
+    answer = client.post(SWEEPS, json=spec, headers={"Idempotency-Key": "a b"})
+
+    words = "must be 1 to 200 printable ASCII characters without spaces, got 'a b'"
+    assert words in assert_error(answer, 422, "ValidationError")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "path"),
+    [
+        ({"precision": "tf32"}, "ConfigDoesNotFit", "base.precision"),
+        ({"precision": "tf32", "device": "cpu"}, "ValidationError", "base.precision"),
+    ],
+)
+def test_arithmetic_that_a_cpu_lacks_is_refused_at_submission(
+    client, spec, changes, error, path, assert_error
+):
+    answer = client.post(SWEEPS, json=spec | {"base": spec["base"] | changes})
+
+    body = assert_error(answer, 422, error)
+    assert body["fields"][0]["path"] == path
+    assert "a CPU" in body["detail"]
+    assert client.get(SWEEPS).json()["items"] == []
+
+
+def test_precisions_to_choose_from_are_held_to_it_too(client, spec, match_spec, assert_error):
+    space = spec["space"] | {"precision": {"kind": "choice", "values": ["fp32", "tf32"]}}
+    base = match_spec["base"] | {"precision": "tf32"}
+
+    sweep = client.post(SWEEPS, json=spec | {"space": space})
+    match = client.post("/api/v1/matches", json=match_spec | {"base": base})
+
+    chosen = assert_error(sweep, 422, "ConfigDoesNotFit")
+    matched = assert_error(match, 422, "ConfigDoesNotFit")
+
+    assert chosen["fields"][0]["path"] == "space.precision"
+    assert matched["fields"][0]["path"] == "base.precision"
+
+
+@pytest.mark.parametrize("asked", [{"cpus": 0.00001}, {"gpus": 0.00001}])
+def test_less_of_a_processor_than_ray_counts_is_refused(client, spec, asked, assert_error):
+    answer = client.post(SWEEPS, json=spec | {"resources": asked})
+
+    body = assert_error(answer, 422, "ValidationError")
+
+    assert body["fields"][0]["path"] == f"resources.{next(iter(asked))}"
+    assert "0.0001" in body["detail"]
+
+
+def test_an_extension_cannot_give_a_limit_to_what_has_none(client, spec, assert_error):
+    made = client.post(SWEEPS, json=spec).json()
+
+    answer = client.post(f"{SWEEPS}/{made['id']}/extend", json={"budget": {"trials": 5}})
+
+    body = assert_error(answer, 422, "ValidationError")
+
+    assert "has no limit in this sweep" in body["detail"]

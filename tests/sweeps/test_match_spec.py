@@ -51,6 +51,12 @@ def refusals(**changes):
             r"(momentum or beta1 0.9 and 0.8): choose step",
         ),
         ({"tolerance": 0.0}, "tolerance", "greater than 0, got 0.0"),
+        (
+            {"limits": {"steps": 2399}},
+            "limits.steps",
+            "at least base.steps = 2,400, which every verdict takes; got 2,399",
+        ),
+        ({"limits": {"wall_seconds": 0}}, "limits.wall_seconds", "greater than 0, got 0"),
         ({"replicates": 0}, "replicates", "got 0"),
         ({"window": [2000, 3000]}, "window", "got (2000, 3000) with steps = 2400"),
         ({"window": [2300, 2400]}, "window", "must span at least 240 steps"),
