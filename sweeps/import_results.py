@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.analysis import analyse
-from sweeps.batch_plan import BatchRefused, Membership
+from sweeps.batch_plan import Membership
 from sweeps.batch_results import (
     AttemptNote,
     ResultRefused,
@@ -20,8 +20,9 @@ from sweeps.batch_results import (
     read_result,
     result_paths,
 )
-from sweeps.batch_specs import join_specs, kept_spec, spec_identity, spec_paths, stored_spec
+from sweeps.batch_specs import join_specs, spec_identity, stored_spec
 from sweeps.errors import SweepsError, SweepStateConflict
+from sweeps.import_specs import runs_by_spec
 from sweeps.records import TrialState
 from sweeps.spec import SweepSpec
 from sweeps.store import Store
@@ -52,29 +53,20 @@ def import_results(store: Store, folder: Path) -> ImportReport:
     """
     skipped: list[str] = []
     results = _read_results(folder, skipped)
-    specs = _read_specs(folder, skipped)
+    specs = runs_by_spec(folder, results, skipped)
     if not results or not specs:
         raise ImportRefused(
             f"{folder} holds no results of `ndsweep batch`: {len(results)} runs and {len(specs)} "
             "specs were found; name the folder that was its --out"
         )
     done: list[ImportedSweep] = []
-    for spec in specs:
-        members = [(run, m) for run in results for m in run.specs if m.spec == spec.name]
-        if not members:
+    for one in specs:
+        if not one.members:
             continue
         try:
-            done.append(_import_spec(store, spec, members))
+            done.append(_import_spec(store, one.spec, one.members))
         except SweepStateConflict as error:
             skipped.append(str(error))
-    names = {spec.name for spec in specs}
-    for run in results:
-        if not names & {member.spec for member in run.specs}:
-            wanted = ", ".join(member.spec for member in run.specs)
-            skipped.append(
-                f"{run.config_key}-{run.seed}.json belongs to {wanted}, whose spec is not in "
-                f"{folder / 'specs'}; copy it there from where the batch ran"
-            )
     return ImportReport(done, skipped)
 
 
@@ -106,16 +98,6 @@ def _checked(path: Path) -> RunResult:
     if not result.attempts:
         raise ResultRefused(f"{path.name} names no attempt; take it again from where the batch ran")
     return result
-
-
-def _read_specs(folder: Path, skipped: list[str]) -> list[SweepSpec]:
-    found = []
-    for path in spec_paths(folder):
-        try:
-            found.append(kept_spec(path))
-        except BatchRefused as error:
-            skipped.append(str(error))
-    return found
 
 
 def _import_spec(

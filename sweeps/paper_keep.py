@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sweeps.batch_results import Curves, RunResult, read_results, write_result
+from sweeps.batch_specs import keep_specs, kept_spec, spec_paths
 from sweeps.paper_runs import PaperRuns, run_of_result, what_was_trained
 from sweeps.paper_values import paper_values
 from sweeps.thinning import thin
@@ -19,7 +20,8 @@ def keep_runs(folder: Path, out: Path) -> int:
     """Copy every run of ``folder`` that a report draws on into ``out``; return how many.
 
     Final metrics, config and provenance stay as they are. Curves are thinned, and those of single
-    layers kept only for the runs of Figure 1. The copies are results like any others.
+    layers kept only for the runs of Figure 1. The copies are results like any others, with the
+    specs that they belong to beside them, so that they can be imported.
     """
     results = [result for result in read_results(folder) if result.state == "complete"]
     runs = PaperRuns(run_of_result(result) for result in results)
@@ -31,6 +33,9 @@ def keep_runs(folder: Path, out: Path) -> int:
     for result in kept:
         layers = what_was_trained(result.config) in with_layers
         write_result(out, slim(result, with_layers=layers))
+    named = {member.spec for result in kept for member in result.specs}
+    specs = [kept_spec(path) for path in spec_paths(folder)]
+    keep_specs(out, [spec for spec in specs if spec.name in named])
     return len(kept)
 
 

@@ -197,10 +197,19 @@ def test_the_store_gives_the_same_numbers_as_the_folder(tmp_path: Path) -> None:
 
 def test_kept_runs_are_small_and_give_the_same_report(tmp_path: Path) -> None:
     assert keep_runs(MADE_UP, tmp_path) == 15
+    assert not (tmp_path / "specs").exists()
     assert markdown_of(tmp_path) == markdown_of(MADE_UP)
     plain = next(r for r in made_up_results() if r.config["gamma_c"] is not None)
     kept = (tmp_path / f"{plain.config_key}-{plain.seed}.json").read_text()
     assert "effective_lr" not in kept
+
+
+def test_kept_runs_have_the_specs_they_belong_to_beside_them(tmp_path: Path) -> None:
+    kept = RESULTS / "cifar10-h100" / "runs"
+    keep_runs(kept, tmp_path)
+
+    names = sorted(path.name for path in tmp_path.glob("specs/*"))
+    assert names == sorted(path.name for path in kept.glob("specs/*")) != []
 
 
 def test_a_report_without_runs_says_what_is_missing() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 from typing import Any
 
 import pytest
@@ -225,6 +226,42 @@ def test_a_damaged_spec_leaves_its_runs_out(store: Store, out: Path) -> None:
     spec_path(out, "tiny").write_text("{")
     with pytest.raises(ImportRefused, match="2 runs and 0 specs were found"):
         import_results(store, out)
+
+
+KEPT = Path(__file__).parents[2] / "docs" / "results" / "cifar10-h100" / "runs"
+
+
+def kept_copy(out: Path, *, specs: bool) -> Path:
+    """The runs that the repository keeps, with or without their specs."""
+    left_out = None if specs else ignore_patterns("specs")
+    return copytree(KEPT, out, ignore=left_out)
+
+
+@pytest.mark.parametrize("specs", [True, False], ids=["with their specs", "by the presets' names"])
+def test_runs_kept_beside_a_report_can_be_imported(store: Store, out: Path, specs: bool) -> None:
+    report = import_results(store, kept_copy(out, specs=specs))
+
+    assert report.skipped == []
+    sweeps = {done.sweep.name: done.sweep for done in report.sweeps}
+    table = sweeps["paper-table1-cifar10"]
+    points = {p.number: p.params["optimizer"] for p in store.all_points(table.id)}
+    assert points.items() >= {0: "sgd", 2: "adam", 4: "ndadam"}.items()
+    [figure] = store.all_points(sweeps["paper-fig1b"].id)
+    # The batch had a spec of this point alone; in the preset it is the second.
+    assert (figure.number, figure.params["lr"]) == (1, 0.05)
+    assert [done.added for done in import_results(store, out).sweeps] == [0, 0]
+
+
+def test_a_run_of_something_else_than_the_preset_says_is_passed_over(
+    store: Store, out: Path
+) -> None:
+    write_result(kept_copy(out, specs=False), run("sgd", 0, names=["paper-table2-cifar10"]))
+    report = import_results(store, out)
+
+    assert {done.sweep.name for done in report.sweeps} == {"paper-fig1b", "paper-table1-cifar10"}
+    [sentence] = report.skipped
+    assert "belongs to paper-table2-cifar10" in sentence
+    assert "it trained something else than the preset of that name" in sentence
 
 
 def test_a_sweep_that_goes_on_here_is_left_alone(store: Store, out: Path) -> None:
