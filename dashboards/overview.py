@@ -77,7 +77,11 @@ def actions(sweep: Sweep) -> tuple[Action, ...]:
 
 
 def _may_go_on(sweep: Sweep) -> bool:
-    return sweep.state != SweepState.CANCELLED and sweep.requested != "cancel"
+    return sweep.state != SweepState.CANCELLED and not _is_ending(sweep)
+
+
+def _is_ending(sweep: Sweep) -> bool:
+    return sweep.requested in ("cancel", "delete")
 
 
 def _steering(sweep: Sweep) -> tuple[Action, ...]:
@@ -87,7 +91,7 @@ def _steering(sweep: Sweep) -> tuple[Action, ...]:
         return (_RESUME,)
     if sweep.state == SweepState.PAUSED or sweep.requested == "pause":
         return (_RESUME, _CANCEL)
-    return () if sweep.requested == "cancel" else (_PAUSE, _CANCEL)
+    return () if _is_ending(sweep) else (_PAUSE, _CANCEL)
 
 
 def _retry(failed: int) -> Action:

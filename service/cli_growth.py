@@ -168,5 +168,6 @@ def delete(
         sweep = service.get(sweep_id)
         if not yes:
             typer.confirm(f"Delete {sweep.kind} {sweep.name!r} ({sweep.state})?", abort=True)
-        service.delete(sweep_id)
-        typer.echo(f"{sweep_id}  deleted")
+        going = service.delete(sweep_id)
+        ends = "deleted" if going is None else "will be gone when its trials have stopped"
+        typer.echo(f"{sweep_id}  {ends}")

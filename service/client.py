@@ -140,9 +140,10 @@ class Client:
         """Replace ``tags`` or ``notes``."""
         return self._send(SweepOut, f"/sweeps/{sweep_id}", labels, method="PATCH")
 
-    def delete(self, sweep_id: str) -> None:
-        """Remove a sweep in whatever state, cancelling it first."""
-        self._request("DELETE", f"/sweeps/{sweep_id}")
+    def delete(self, sweep_id: str) -> SweepOut | None:
+        """Remove a sweep in whatever state; returns it while its trials have yet to stop."""
+        answer = self._request("DELETE", f"/sweeps/{sweep_id}")
+        return SweepOut.model_validate_json(answer.content) if answer.status_code == 202 else None
 
     def compare(self, arms: list[dict[str, Any]], **how: Any) -> ComparisonOut:
         """Compare finished sweeps, points or trials; ``arms`` and ``how`` as in the API."""

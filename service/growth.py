@@ -1,7 +1,5 @@
 """Lets a sweep go on beyond its end: extend, confirm; and takes it away in any state."""
 
-import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,16 +10,13 @@ from service.errors import ApiError, refused_fields
 from service.settings import Settings
 from service.submission import num_trials, refuse_what_cannot_run, stored_spec
 from sweeps.confirmation import ConfirmSpec, best_points, confirmation, first_fresh_seed, key_of
+from sweeps.deletion import remove
 from sweeps.errors import IdempotencyConflict, SweepStateConflict
 from sweeps.extension import Extension, extended
 from sweeps.records import Sweep
 from sweeps.spec import SweepSpec
 from sweeps.store import Store
 from sweeps.store_growth import confirmation_key
-
-#: Seconds that a sweep which is being deleted gets to stop its trials.
-STOP_SECONDS = 15.0
-_POLL = 0.1
 
 Made = TypeVar("Made")
 
@@ -69,26 +64,17 @@ def confirm(store: Store, settings: Settings, sweep_id: str, asked: ConfirmSpec)
         return found
 
 
-def delete(store: Store, home: Path, sweep_id: str, stop_seconds: float = STOP_SECONDS) -> None:
-    """Remove a sweep in whatever state, cancelling it first, with its logs and checkpoints.
+def delete(store: Store, home: Path, sweep_id: str) -> Sweep | None:
+    """Remove a sweep in whatever state, with its logs and checkpoints.
 
-    Raises SweepStateConflict where its trials have not stopped in time: it is being cancelled then.
+    Returns the sweep where its trials have to stop first: it is marked, and its runner removes it
+    when they have. None where it is gone.
     """
-    deadline = time.monotonic() + stop_seconds
-    sweep = store.get_sweep(sweep_id)
+    sweep = store.request(sweep_id, "delete")
     if not sweep.state.is_finished():
-        sweep = store.request(sweep_id, "cancel")
-    while not sweep.state.is_finished():
-        if time.monotonic() > deadline:
-            raise SweepStateConflict(
-                f"cannot delete sweep {sweep_id} yet: its trials are stopping; it is being "
-                "cancelled, delete it again when it is"
-            )
-        time.sleep(_POLL)
-        sweep = store.get_sweep(sweep_id)
-    store.delete_sweep(sweep_id)
-    for kind in ("logs", "checkpoints", "models"):
-        shutil.rmtree(home / kind / sweep_id, ignore_errors=True)
+        return sweep
+    remove(store, home, sweep_id)
+    return None
 
 
 def _or_422(make: Callable[[], Made]) -> Made:

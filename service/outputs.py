@@ -61,7 +61,7 @@ class SweepOut(Output):
     name: str
     state: SweepState
     reason: str
-    requested: Literal["none", "pause", "cancel"]
+    requested: Literal["none", "pause", "cancel", "delete"]
     spec: dict[str, Any]
     tags: list[str]
     notes: str

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 #: How long endings may take to be written before a proposer that needs them is asked.
 _ENDING_WAIT = 2.0
 _RESULT_AGE = 5.0
+#: Between two looks for failed trials that people have let run again.
+_REOPENING = 1.0
 #: How long a trial that was told to stop has for its checkpoint; SIGTERM promises 10 in all, and
 #: a service that ends grants its runner about 5.
 _GRACE, _GRACE_TO_LEAVE = 8.0, 3.0
@@ -92,6 +94,7 @@ class Dispatcher:
         self.result: dict[str, Any] | None = None
         self._result_told = 0
         self._next_result = 0.0
+        self._next_reopening = 0.0
 
     def replay(self) -> None:
         """Feed the proposer with what the store has; queue what is unfinished."""
@@ -115,6 +118,7 @@ class Dispatcher:
         """The next trial to run, or None: nothing now, or (``is_done``) nothing ever."""
         try:
             self.take_ended()
+            self._take_reopened()
             self._refresh_result()
             self._check_limits()
             trial = self._queue.next_waiting() or self._propose() if self._may_start() else None
@@ -238,6 +242,17 @@ class Dispatcher:
                 self._queue.tell(trial)
 
     # --- Inside -------------------------------------------------------------------------------
+
+    def has_reopened(self) -> bool:
+        """Whether people have let failed trials run again, and they were not taken up here."""
+        return self._queue.has_reopened()
+
+    def _take_reopened(self) -> None:
+        if self._stop is not None or time.monotonic() < self._next_reopening:
+            return
+        for trial in self._queue.take_reopened():
+            self._losses.pop(trial.number, None)
+        self._next_reopening = time.monotonic() + _REOPENING
 
     def _may_start(self) -> bool:
         if self._stop is not None:

@@ -221,13 +221,17 @@ class Driver:
     def _outcome(self, sweep: Sweep) -> tuple[SweepState, str]:
         stop = self._dispatcher.stopping
         # Asked in the last second, while trials stopped for another reason.
-        if sweep.requested == "cancel" or (sweep.requested == "pause" and stop == "leave"):
-            stop = sweep.requested
+        if sweep.requested in ("cancel", "delete"):
+            stop = "cancel"
+        elif sweep.requested == "pause" and stop == "leave":
+            stop = "pause"
         # Asked while trials stopped for the pause, or while the last ones ran by the old spec.
         if stop == "pause" and sweep.requested == "none":
             return SweepState.QUEUED, "resumed"
         if stop in (None, "limit") and sweep.spec != self._sweep.spec:
             return SweepState.QUEUED, "extended"
+        if stop is None and self._dispatcher.has_reopened():
+            return SweepState.QUEUED, "retrying failed trials"
         finished = self._dispatcher.finished or "all done"
         return sweep_ending(stop, finished, sweep.trials)
 

@@ -62,6 +62,12 @@ class Limits:
             else:
                 self._ran[trial.number] = self._ran.get(trial.number, 0.0) + _seconds(attempt)
 
+    def reopened(self, trial: Trial) -> None:
+        """A trial that failed may run again: if it was at a limit of its own, with that anew."""
+        if trial.attempts and trial.attempts[-1].exit_cause.startswith(LIMIT):
+            self._ran[trial.number] = 0.0
+        self._taken.discard(trial.number)
+
     def taken(self, trial: Trial) -> None:
         """A trial is handed out: others may be asked for before it starts."""
         self._taken.add(trial.number)

@@ -50,7 +50,8 @@ SUPERSEDED = "lost: another attempt was started"
 
 Kind = Literal["sweep", "match"]
 #: What a person asked of a sweep and the runner has yet to carry out.
-Request = Literal["none", "pause", "cancel"]
+#: ``delete``: cancelled first, then removed by whoever finds it so.
+Request = Literal["none", "pause", "cancel", "delete"]
 
 
 @dataclass(frozen=True)

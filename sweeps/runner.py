@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from sweeps.capacity import ClusterShape
+from sweeps.deletion import remove_marked
 from sweeps.driver_process import DriverProcess, DriverSettings, describe, stop_all
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, SweepState
@@ -32,6 +33,8 @@ LEASE = 15.0
 _RENEW = 5.0
 _POLL = 0.3
 _REPORT = 10.0
+#: Between two looks for sweeps to delete and sweeps that wait for a driver.
+_SWEEPING = 1.0
 #: By which wall time and time since the start may drift apart between two turns.
 _JUMP = 1.0
 #: After giving a driver its sweep: the next one's start must not compete with the first trial's.
@@ -83,6 +86,7 @@ class Runner:
         self._spare: DriverProcess | None = None
         self._next_spare = 0.0
         self._next_report = 0.0
+        self._next_sweeping = 0.0
         self._crashes: dict[str, int] = {}
         self._shape: ClusterShape | None = None
         self._cluster_error: str | None = None
@@ -111,7 +115,18 @@ class Runner:
             claim = self._store.claim(self.owner, self._lease)
             if claim is not None:
                 self._assign(self._spare, claim)
+        if time.monotonic() >= self._next_sweeping:
+            self._next_sweeping = time.monotonic() + _SWEEPING
+            remove_marked(self._store, self._settings.home)
+            self._explain_queue()
         self._report()
+
+    def _explain_queue(self) -> None:
+        """Say why sweeps wait that no driver is free for."""
+        if len(self._drivers) >= self._max_drivers:
+            most = self._max_drivers
+            which = "the only driver is" if most == 1 else f"all {most} drivers are"
+            self._store.explain_queued(f"waiting for a driver: {which} busy with other sweeps")
 
     def _assign(self, spare: DriverProcess, claim: Claim) -> None:
         log.info("sweep %s: driver %d", claim.sweep_id, spare.pid)

@@ -20,7 +20,7 @@ from sweeps.records import (
 from sweeps.store_connection import Database, Write, json_safe, microseconds
 from sweeps.store_rows import time_of
 from sweeps.store_states import close_attempts, lock_sweep, move_sweep, move_trials
-from sweeps.store_sweeps import carry_out
+from sweeps.store_sweeps import carry_out, left_of
 from sweeps.tables import runners, sweeps, trials
 
 #: How a runner gives a sweep back whose driver died.
@@ -88,17 +88,17 @@ class ClaimVerbs(Database):
         """Give the sweep back: finished, paused, or queued for another runner.
 
         Trials that still run wait again if the sweep may go on, else they end with it. Nothing
-        happens, and False is returned, if people have asked for something, or extended the sweep,
-        since it was ``seen``. Without that, for a driver that died, a sweep that was to go on is
-        paused or cancelled if people asked for it. Raises LeaseLost; repeating a release that
-        worked changes nothing.
+        happens, and False is returned, if people have asked for something, extended the sweep, or
+        let failed trials run again, since it was ``seen``. Without that, for a driver that died, a
+        sweep that was to go on is paused or cancelled if people asked for it. Raises LeaseLost;
+        repeating a release that worked changes nothing.
         """
         with self._writing() as write:
             row = lock_sweep(write, claim.sweep_id)
             if row is not None and (row.token, row.state) == (claim.token, state.value):
                 return True
             row = fenced(write, claim)
-            if seen is not None and (row.requested, row.spec) != (seen.requested, seen.spec):
+            if seen is not None and _was_changed(row, seen):
                 return False
             if seen is None and row.requested != "none" and state in _TO_GO_ON:
                 carry_out(write, row, row.requested)
@@ -109,12 +109,31 @@ class ClaimVerbs(Database):
                 row.id,
                 state,
                 reason,
-                requested="none",
+                requested=left_of(row.requested),
                 lease_until=None,
                 owner=None,
                 queued_at=write.now,
             )
             return True
+
+    def explain_queued(self, reason: str, after_seconds: float = 2.0) -> int:
+        """Give sweeps that have been queued for longer this reason; return how many had another."""
+        waited = sa.and_(
+            sweeps.c.state == SweepState.QUEUED.value,
+            sweeps.c.queued_at < microseconds() - int(after_seconds * 1e6),
+            sweeps.c.reason != reason,
+        )
+        with self._reading() as conn:
+            # Asked every second, and mostly nothing is to be written.
+            if conn.execute(sa.select(sweeps.c.id).where(waited).limit(1)).first() is None:
+                return 0
+        with self._writing() as write:
+            values = {"reason": reason, "revision": sweeps.c.revision + 1}
+            changed = sa.update(sweeps).where(waited).values(values).returning(sweeps.c.id)
+            ids = list(write.conn.execute(changed).scalars())
+            for sweep_id in ids:
+                write.event(sweep_id, "sweep", {"state": "queued", "reason": reason})
+            return len(ids)
 
     def report_runner(self, owner: str, info: dict[str, Any]) -> None:
         """Leave a sign of life, and the shape of the cluster this runner sees."""
@@ -222,6 +241,12 @@ def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
         sweeps.c.token == claim.token,
         sweeps.c.state == SweepState.RUNNING.value,
     )
+
+
+def _was_changed(row: sa.Row[Any], seen: Sweep) -> bool:
+    """Whether people did something to a sweep since it was read."""
+    retried = row.n_failed < seen.trials[TrialState.FAILED]
+    return retried or (row.requested, row.spec) != (seen.requested, seen.spec)
 
 
 def _end_trials(write: Write, row: sa.Row[Any], state: SweepState, reason: str) -> None:

@@ -1,5 +1,6 @@
 """Has a sweep go further than it went: extend it, retry what failed, confirm what it found."""
 
+from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,19 +28,29 @@ class GrowthVerbs(Database):
     def retry(self, sweep_id: str) -> Sweep:
         """Let every failed trial wait again and queue the sweep. No change if none has failed.
 
-        Raises SweepStateConflict for a cancelled sweep, and for a running one with failed trials.
+        A driver at work takes them up (``reopened``). Raises SweepStateConflict for a sweep that is
+        cancelled or being cancelled.
         """
         with self._writing() as write:
             row = locked(write, sweep_id)
             state = SweepState(row.state)
-            if state == SweepState.CANCELLED or (state == SweepState.RUNNING and row.n_failed):
-                raise SweepStateConflict(
-                    f"cannot retry trials of sweep {sweep_id}: it is {state.value}"
-                )
+            is_ending = row.requested in ("cancel", "delete")
+            if state == SweepState.CANCELLED or is_ending:
+                what = "being cancelled" if is_ending else state.value
+                raise SweepStateConflict(f"cannot retry trials of sweep {sweep_id}: it is {what}")
             failed = trials.c.state == TrialState.FAILED.value
-            if move_trials(write, row, failed, TrialState.WAITING, exit_cause=""):
+            moved = move_trials(write, row, failed, TrialState.WAITING, exit_cause="")
+            if moved and state != SweepState.RUNNING:
                 queue_again(write, row, "retrying failed trials")
             return sweep_by_id(write.conn, sweep_id)
+
+    def reopened(self, sweep_id: str, failed: Collection[int]) -> list[int]:
+        """Which of the trials that failed, by number, were let wait again since."""
+        waiting = sa.select(trials.c.number).where(
+            trials.c.sweep_id == sweep_id, trials.c.state == TrialState.WAITING.value
+        )
+        with self._reading() as conn:
+            return [n for n in conn.execute(waiting).scalars() if n in failed]
 
     def extend(
         self,

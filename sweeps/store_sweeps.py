@@ -131,15 +131,18 @@ class SweepVerbs(Database):
             return sweep_by_id(write.conn, sweep_id)
 
     def request(self, sweep_id: str, wish: Request) -> Sweep:
-        """Ask to "pause" or "cancel". At once where no driver is at work, else it carries it out.
+        """Ask to "pause", "cancel" or "delete": done at once, or by the driver that is at work.
 
-        Asking again changes nothing. Raises SweepStateConflict for a sweep that has ended
+        A sweep that is to be deleted is cancelled and marked: see ``to_be_deleted``. Asking again
+        changes nothing. Raises SweepStateConflict for a pause or cancel of a sweep that has ended
         otherwise.
         """
         with self._writing() as write:
             row = locked(write, sweep_id)
             state = SweepState(row.state)
-            if state == _WISHED[wish]:
+            if wish == "delete" and state.is_finished():
+                relabel(write, sweep_id, requested=wish)
+            elif state == _WISHED[wish]:
                 pass
             elif state.is_finished():
                 raise SweepStateConflict(f"cannot {wish} sweep {sweep_id}: it is {state.value}")
@@ -160,7 +163,7 @@ class SweepVerbs(Database):
             state = SweepState(row.state)
             if state in (SweepState.PAUSED, SweepState.FAILED):
                 queue_again(write, row, "resumed")
-            elif state.is_finished() or row.requested == "cancel":
+            elif state.is_finished() or row.requested in _FINAL:
                 what = state.value if state.is_finished() else "being cancelled"
                 raise SweepStateConflict(f"cannot resume sweep {sweep_id}: it is {what}")
             elif row.requested == "pause":
@@ -182,6 +185,13 @@ class SweepVerbs(Database):
                 _note_deleted(write, row)
             write.conn.execute(sa.delete(sweeps).where(sweeps.c.id == sweep_id))
 
+    def to_be_deleted(self) -> list[str]:
+        """Ids of sweeps that have ended and that somebody asked to delete."""
+        marked = sweeps.c.requested == "delete"
+        ended = sweeps.c.state.in_([state.value for state in SweepState if state.is_finished()])
+        with self._reading() as conn:
+            return list(conn.execute(sa.select(sweeps.c.id).where(marked, ended)).scalars())
+
     def _has_driver(self, write: Write, row: sa.Row[Any]) -> bool:
         alive = sa.select(sweeps.c.id).where(
             sweeps.c.id == row.id, ~self._is_lapsed(sweeps.c.lease_until)
@@ -190,7 +200,13 @@ class SweepVerbs(Database):
 
 
 _SEARCHED = (sweeps.c.name, sweeps.c.notes)
-_WISHED = {"pause": SweepState.PAUSED, "cancel": SweepState.CANCELLED}
+_WISHED = {
+    "pause": SweepState.PAUSED,
+    "cancel": SweepState.CANCELLED,
+    "delete": SweepState.CANCELLED,
+}
+#: Wishes that are not taken back, the later one the stronger.
+_FINAL = ("cancel", "delete")
 
 
 def check_id(sweep_id: str) -> None:
@@ -229,13 +245,13 @@ def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:
             write, row.id, TrialState.CANCELLED, "the sweep was paused", lease_until=row.lease_until
         )
         move_trials(write, row, trials.c.state == TrialState.RUNNING.value, TrialState.WAITING)
-    reason = "cancelled by request" if to == SweepState.CANCELLED else "paused by request"
+    reason = f"{to.value} by request"
     move_sweep(
         write,
         row.id,
         to,
         reason,
-        requested="none",
+        requested=left_of(wish),
         token=sweeps.c.token + 1,
         lease_until=None,
         owner=None,
@@ -244,10 +260,15 @@ def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:
 
 def _ask(write: Write, row: sa.Row[Any], wish: str) -> None:
     """Leave a wish for the driver. A cancel stands: a later pause does not soften it."""
-    if row.requested in (wish, "cancel"):
+    if row.requested == wish or (row.requested in _FINAL and wish != "delete"):
         return
     relabel(write, row.id, requested=wish)
     write.event(row.id, "sweep", {"state": row.state, "reason": row.reason, "requested": wish})
+
+
+def left_of(wish: str) -> Request:
+    """What is still asked of a sweep whose driver has stopped for a wish."""
+    return "delete" if wish == "delete" else "none"
 
 
 def queue_again(write: Write, row: sa.Row[Any], reason: str) -> None:

@@ -41,6 +41,8 @@ class TrialQueue:
         self._waiting: deque[Trial] = deque()
         # Numbers of trials that wait or run here.
         self._open: set[int] = set()
+        # Numbers of trials that failed and may be let run again.
+        self._failed: set[int] = set()
         #: Why nothing more will be proposed, once that is so.
         self.finished: str | None = None
         #: Endings that the proposer was told of so far.
@@ -103,12 +105,33 @@ class TrialQueue:
         self._limits.returned(trial)
         (self._waiting.appendleft if first else self._waiting.append)(trial)
 
+    def has_reopened(self) -> bool:
+        """Whether trials that failed have been let wait again, and nobody has taken them up."""
+        return bool(self._failed and self._store.reopened(self._claim.sweep_id, self._failed))
+
+    def take_reopened(self) -> list[Trial]:
+        """Queue trials that failed and that people have let run again; return them."""
+        if not self._failed:
+            return []
+        sweep_id = self._claim.sweep_id
+        numbers = self._store.reopened(sweep_id, self._failed)
+        trials = [self._store.trial(sweep_id, number) for number in numbers]
+        for trial in trials:
+            self._failed.discard(trial.number)
+            self._limits.reopened(trial)
+            self._admit(trial)
+            # A match that ended with the failure goes on.
+            self.finished = None
+        return trials
+
     def tell(self, trial: Trial) -> None:
         """Tell the proposer of an ending, and drop what nobody needs any more."""
         self._open.discard(trial.number)
         self._proposer.tell(trial)
         self.told += 1
-        if trial.state != TrialState.FAILED:
+        if trial.state == TrialState.FAILED:
+            self._failed.add(trial.number)
+        else:
             # One that failed may be tried again, from where it was.
             keep_if_best(self._store, self._places, trial)
             self._places.discard(trial.number)

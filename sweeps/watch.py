@@ -108,7 +108,7 @@ class Watcher:
             self._dispatcher.stop("leave")
         wish = self._store.requested(self._claim)
         if wish != "none":
-            self._dispatcher.stop(wish)
+            self._dispatcher.stop("cancel" if wish == "delete" else wish)
         self._look_for_starvation()
         self._refresh_result()
 

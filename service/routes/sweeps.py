@@ -113,13 +113,26 @@ def label_sweep(sweep_id: SweepId, labels: Labels, store: StoreDep) -> SweepOut:
     return sweep_out(sweep)
 
 
-@router.delete("/{sweep_id}", status_code=204, responses=answers(404, 409))
-def delete_sweep(sweep_id: SweepId, store: StoreDep, settings: SettingsDep) -> None:
+@router.delete(
+    "/{sweep_id}",
+    status_code=204,
+    response_model=None,
+    responses=answers(404)
+    | {202: {"model": SweepOut, "description": "Its trials stop first; then its runner does it."}},
+)
+def delete_sweep(
+    sweep_id: SweepId, store: StoreDep, settings: SettingsDep, response: Response
+) -> SweepOut | None:
     """Remove a sweep, everything recorded of it, its logs and its checkpoints; cancels it first.
 
-    Waits up to 15 s for trials that run to stop; 409 if they take longer, and are stopping.
+    Never waits: one whose trials still run is answered with 202, and is gone when they have
+    stopped. Asking again meanwhile changes nothing.
     """
-    delete(store, settings.home, sweep_id)
+    going = delete(store, settings.home, sweep_id)
+    if going is None:
+        return None
+    response.status_code = 202
+    return sweep_out(going)
 
 
 @router.get(

@@ -1,11 +1,8 @@
 """Extend, confirm, label, delete: every state, and each of them twice."""
 
-import threading
-import time
-
 import pytest
 
-from service import growth
+from sweeps.deletion import remove_marked
 from sweeps.records import NewTrial, SweepState, TrialState
 from sweeps.spec import SweepSpec
 from worker.measurement import Report
@@ -262,34 +259,47 @@ class TestDelete:
         assert client.delete(f"{SWEEPS}/{sweep['id']}").status_code == 204
         assert client.get(f"{SWEEPS}/{sweep['id']}").status_code == 404
 
-    def test_a_running_one_goes_when_its_driver_has_stopped(self, client, store, spec):
+    def test_a_running_one_is_marked_and_goes_when_its_driver_has_stopped(
+        self, client, store, home, spec
+    ):
         sweep = submitted(client, spec)
+        path = f"{SWEEPS}/{sweep['id']}"
+        logs = home / "logs" / sweep["id"]
+        logs.mkdir(parents=True)
         claim = store.claim("driver")
 
-        def driver():
-            while store.requested(claim) != "cancel":
-                time.sleep(0.01)
-            store.release(claim, SweepState.CANCELLED, "cancelled")
+        first, second = client.delete(path), client.delete(path)
+        still_there = client.get(path).json()
+        remove_marked(store, home)
+        untouched = client.get(path).status_code
+        wish = store.requested(claim)
+        store.release(claim, SweepState.CANCELLED, "cancelled", seen=store.get_sweep(sweep["id"]))
+        remove_marked(store, home)
 
-        thread = threading.Thread(target=driver)
-        thread.start()
-        answer = client.delete(f"{SWEEPS}/{sweep['id']}")
-        thread.join()
+        assert (first.status_code, second.status_code) == (202, 202)
+        assert (still_there["state"], still_there["requested"]) == ("running", "delete")
+        assert (untouched, wish) == (200, "delete")
+        assert client.get(path).status_code == 404
+        assert not logs.exists()
 
-        assert answer.status_code == 204
-        assert client.get(f"{SWEEPS}/{sweep['id']}").status_code == 404
-
-    def test_one_whose_trials_do_not_stop_is_being_cancelled(
-        self, client, store, spec, monkeypatch, assert_error
-    ):
-        monkeypatch.setattr(growth.delete, "__defaults__", (0.05,))
+    def test_a_deletion_is_not_softened_and_outlives_the_driver(self, client, store, home, spec):
         sweep = submitted(client, spec)
-        store.claim("driver")
+        path = f"{SWEEPS}/{sweep['id']}"
+        claim = store.claim("driver")
+        client.post(f"{path}/cancel")
+        client.delete(path)
+        for wish in ("pause", "cancel"):
+            client.post(f"{path}/{wish}")
+        resumed = client.post(f"{path}/resume")
 
-        answer = client.delete(f"{SWEEPS}/{sweep['id']}")
+        # What its runner does for a driver that died.
+        store.release(claim, SweepState.QUEUED, "its driver ended; another takes over")
+        marked = store.get_sweep(sweep["id"])
+        remove_marked(store, home)
 
-        assert "delete it again" in assert_error(answer, 409, "SweepStateConflict")["detail"]
-        assert client.get(f"{SWEEPS}/{sweep['id']}").json()["requested"] == "cancel"
+        assert resumed.status_code == 409
+        assert (marked.state, marked.requested) == (SweepState.CANCELLED, "delete")
+        assert client.get(path).status_code == 404
 
 
 class TestRetry:

@@ -10,7 +10,7 @@ ROUTES = {
     ("get", "/api/v1/sweeps"): {200},
     ("post", "/api/v1/sweeps/validate"): {200, 413, 415},
     ("get", "/api/v1/sweeps/{sweep_id}"): {200, 404},
-    ("delete", "/api/v1/sweeps/{sweep_id}"): {204, 404, 409},
+    ("delete", "/api/v1/sweeps/{sweep_id}"): {202, 204, 404},
     ("post", "/api/v1/sweeps/{sweep_id}/cancel"): {200, 404, 409},
     ("post", "/api/v1/sweeps/{sweep_id}/pause"): {200, 404, 409},
     ("post", "/api/v1/sweeps/{sweep_id}/resume"): {200, 404, 409},
