@@ -59,8 +59,9 @@ class NDAdam(Optimizer):
     long for its square to be, is left as it was with its moments, and ``skipped_vectors`` counts
     it; scalars do what they do in ``torch.optim.Adam``. A zero vector draws a warning; it is turned
     to unit norm by its first step with lr > 0. A vector that has seen no tangential gradient, in
-    the working precision, is left as it is, bit for bit, also with eps = 0. A vector of one element
-    stays at +-1. No vector touches another.
+    the working precision, is left as it is, bit for bit, also with eps = 0; betas[1] = 0 remembers
+    none, so there a step without a tangential gradient leaves it. A vector of one element stays at
+    +-1. No vector touches another.
 
     ``torch.compile`` of ``step`` makes one graph for all parameters, and new rates no other.
     A parameter may be a ``DTensor`` if each weight vector is whole on its process.
@@ -177,7 +178,7 @@ class NDAdam(Optimizer):
         )
         try:
             super().load_state_dict(state_dict)
-        except ValueError:
+        except Exception:  # torch's own too, of a moment that is no tensor
             self.state, self.param_groups = before
             raise
         finally:

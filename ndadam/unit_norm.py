@@ -9,13 +9,23 @@ from ndadam.group_update import other_dims
 from ndadam.sharding import local
 from ndadam.turning import normalise_vectors_
 
+_FULL = (torch.float32, torch.float64)
+
 
 def normalise_parameter_(name: str, p: Tensor, vector_dim: int) -> None:
-    """Give the vectors of ``p`` unit norm; warn when some are zero."""
-    if p.numel() == 0:
+    """Give the vectors of ``p`` unit norm; warn when some are zero.
+
+    Those that have it, up to rounding, keep their bits: weights from a checkpoint train on as they
+    were, whether they are loaded before the optimizer is made or after it.
+    """
+    if p.numel() == 0 or p.is_meta:  # what is on no device has no values yet
         return
+    w, dims = local(p), other_dims(p.dim(), vector_dim)
     with torch.no_grad():
-        zeros = int(normalise_vectors_(local(p), other_dims(p.dim(), vector_dim)).sum())
+        normalised = w.clone()
+        is_zero = normalise_vectors_(normalised, dims)
+        w.copy_(torch.where(_norm_error(w, dims) <= _rounding(w.dtype), w, normalised))
+        zeros = int(is_zero.sum())
     if zeros:
         warnings.warn(
             f"{zeros} of {p.shape[vector_dim]} weight vectors of {name} are zero and cannot be "
@@ -31,10 +41,23 @@ def renormalise_parameter_(p: Tensor, vector_dim: int) -> None:
     Another norm is one that is off by more than rounding, in the precision of ``p``.
     """
     w, dims = local(p), other_dims(p.dim(), vector_dim)
-    exact = w if w.dtype in (torch.float32, torch.float64) else w.float()
-    error = torch.linalg.vector_norm(exact, dim=dims, keepdim=True) - 1
-    is_unit = error.abs() < max(1e-3, 8 * torch.finfo(w.dtype).eps)
+    is_unit = _norm_error(w, dims) < max(1e-3, 8 * torch.finfo(w.dtype).eps)
     if not is_unit.all():
         normalised = w.clone()
         normalise_vectors_(normalised, dims)
         w.copy_(torch.where(is_unit, w, normalised))
+
+
+def _norm_error(w: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """How far the norm of each vector is from 1, (V, 1)."""
+    exact = w if w.dtype in _FULL else w.float()
+    norm: Tensor = torch.linalg.vector_norm(exact, dim=dims, keepdim=True)
+    return (norm - 1).abs_()
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    """The largest error of the norm of a unit vector that has been rounded to ``dtype``.
+
+    Half of eps; where norms are computed in ``dtype`` itself, room for the errors of the sum.
+    """
+    return torch.finfo(dtype).eps * (8 if dtype in _FULL else 0.5)

@@ -179,7 +179,7 @@ def _with_note(rule: _Rule, module: nn.Module) -> str:
 
 def _why_scalar(module: nn.Module, local: str, parameter: Tensor) -> str:
     kind = type(module).__name__
-    if local.startswith("bias"):
+    if local.startswith("bias") or local.endswith("_bias"):  # in_proj_bias of attention
         return f"bias of {kind}"
     if isinstance(module, ParametrizationList):
         return "a parametrisation computes the weight from it"

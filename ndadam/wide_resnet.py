@@ -143,6 +143,9 @@ class WideResNet(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        for name, number in (("num_classes", num_classes), ("in_channels", in_channels)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
         widths = _widths(depth, widen_factor, shortcut)
         _check_choices(activation=activation, shortcut=shortcut, init=init, bn_scale=bn_scale)
         make_norm = nn.BatchNorm2d if bn_scale == "trainable" else FixedScaleBatchNorm2d

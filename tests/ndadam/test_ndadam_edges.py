@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from ndadam import NDAdam
+from ndadam import NDAdam, param_groups
 
 PATHS = pytest.mark.parametrize("foreach", [None, True, False])
 
@@ -257,3 +257,26 @@ def test_no_warning_comes_from_ordinary_weights():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         NDAdam([torch.nn.Parameter(unit_rows((4, 3)))], vector_dim=0)
+
+
+def test_vectors_of_unit_norm_keep_their_bits_and_others_do_not():
+    rows = torch.nn.functional.normalize(torch.randn(200, 40, dtype=torch.float64), dim=1)
+    exact = torch.nn.Parameter(rows.float())
+    off = torch.nn.Parameter(rows.float() * 1.00001)
+    before = exact.detach().clone()
+
+    NDAdam([exact, off], vector_dim=0)
+
+    assert torch.equal(exact, before)
+    assert (off.norm(dim=1) - 1).abs().max() < 1e-6
+
+
+def test_a_model_without_storage_can_be_given_an_optimizer_as_in_torch():
+    with torch.device("meta"):
+        layer = torch.nn.Linear(3, 4)
+        optimizer = NDAdam(param_groups(layer))
+        layer(torch.randn(2, 3)).sum().backward()
+        optimizer.step()
+
+    assert optimizer.state[layer.weight]["exp_avg_sq"].shape == (4, 1)
+    assert optimizer.state[layer.weight]["exp_avg"].is_meta

@@ -35,8 +35,9 @@ def equal(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_loading_a_checkpoint_equals_never_having_stopped(dtype):
+@pytest.mark.parametrize("weights_first", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_loading_a_checkpoint_equals_never_having_stopped(dtype, weights_first):
     model = small_model(dtype)
     optimizer = NDAdam(param_groups(model, weight_decay=0.01))
     train(model, optimizer, 3)
@@ -47,9 +48,11 @@ def test_loading_a_checkpoint_equals_never_having_stopped(dtype):
     file.seek(0)
     saved = torch.load(file, weights_only=True)
     resumed = small_model(dtype)
-    resumed.load_state_dict(saved["model"])
+    if weights_first:
+        resumed.load_state_dict(saved["model"])
     other = NDAdam(param_groups(resumed))
-    resumed.load_state_dict(saved["model"])  # the constructor has normalised: load after it
+    if not weights_first:
+        resumed.load_state_dict(saved["model"])
     other.load_state_dict(saved["optimizer"])
     train(resumed, other, 3, start=3)
 
@@ -199,7 +202,7 @@ def test_state_of_other_shapes_is_refused_by_name():
         NDAdam([q], vector_dim=0).load_state_dict(saved)
 
 
-@pytest.mark.parametrize("spoil", ["shape", "setting", "groups"])
+@pytest.mark.parametrize("spoil", ["shape", "setting", "groups", "kind"])
 def test_a_state_that_is_refused_leaves_the_optimizer_as_it_was(spoil):
     model = small_model()
     optimizer = NDAdam(param_groups(model))
@@ -212,11 +215,14 @@ def test_a_state_that_is_refused_leaves_the_optimizer_as_it_was(spoil):
         saved["state"][2]["exp_avg"] = torch.zeros(7)
     elif spoil == "setting":
         saved["param_groups"][1]["betas"] = (0.9, 2.0)
+    elif spoil == "kind":
+        saved["state"][2]["exp_avg"] = "moments"
     else:
         saved["param_groups"].pop()
 
     with pytest.raises(
-        ValueError, match=r"must have shape|Invalid beta|number of parameter groups"
+        (ValueError, TypeError),
+        match=r"must have shape|Invalid beta|number of parameter groups|data type 'str'",
     ):
         optimizer.load_state_dict(saved)
 

@@ -292,3 +292,10 @@ def test_every_parameter_is_in_exactly_one_group():
     grouped = [p for g in param_groups(model) for p in g["params"]]
 
     assert len(grouped) == len(set(grouped)) == len(list(model.parameters()))
+
+
+def test_packed_biases_of_attention_are_called_biases():
+    table = describe_groups(nn.MultiheadAttention(4, 2, add_bias_kv=True))
+
+    assert table.count("bias of MultiheadAttention") == 3  # in_proj_bias, bias_k, bias_v
+    assert "no rule" not in table

@@ -281,6 +281,8 @@ def test_residual_streams_of_paper_tf_span_the_groups():
         ({"init": "zeros"}, "init must be one of fan_in_normal, kaiming_normal; got 'zeros'"),
         ({"bn_scale": "none"}, "bn_scale must be one of trainable, fixed; got 'none'"),
         ({"gamma_c": 0.0}, "gamma_c must be > 0"),
+        ({"num_classes": 0}, "num_classes must be at least 1, got 0"),
+        ({"in_channels": 0}, "in_channels must be at least 1, got 0"),
     ],
 )
 def test_networks_that_cannot_be_built_are_refused(settings, message):
