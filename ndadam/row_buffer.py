@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ndadam.sharding import is_distributed
 from ndadam.weight_vectors import WeightVectors
 
 # Elements whose products are held at once: bounds the scratch memory of large models at 16 MB
@@ -20,13 +21,19 @@ class RowBuffer:
     """Layout of the weight vectors of several parameters in flat buffers.
 
     Raises:
-        ValueError: No parameters, or parameters on different devices.
+        ValueError: No parameters, sharded ones, or parameters on different devices.
     """
 
     def __init__(self, vectors: Sequence[WeightVectors]) -> None:
         if not vectors:
             raise ValueError("there are no weight vectors to measure: the list is empty")
         self.vectors = list(vectors)
+        sharded = [v.name for v in vectors if is_distributed(v.parameter)]
+        if sharded:
+            raise ValueError(
+                f"weight vectors are measured where all of them are on each process, but "
+                f"{sharded[0]} is a DTensor; measure a run with DistributedDataParallel instead"
+            )
         devices = {v.parameter.device for v in vectors}
         if len(devices) > 1:
             raise ValueError(

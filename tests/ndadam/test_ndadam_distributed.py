@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ndadam import NDAdam, param_groups
+from ndadam import EffectiveLR, NDAdam, param_groups
 
 pytestmark = pytest.mark.skipif(
     not dist.is_available() or not dist.is_gloo_available(), reason="needs torch's gloo"
@@ -78,6 +78,20 @@ def sharded_along_rows(rank):
     train(model, optimizer, slice(rank * 4, rank * 4 + 4))
     train(other, expected)
     assert_close((p.full_tensor() for p in model.parameters()), other.parameters())
+    with pytest.raises(ValueError, match=r"all of them are on each process, but 0\.weight is a DT"):
+        EffectiveLR(model, optimizer)
+
+
+def state_divided(rank):
+    """Each process keeps the state of its share of the parameters, as the guide says."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = nn.parallel.DistributedDataParallel(make_model())
+    NDAdam(param_groups(model))
+    optimizer = ZeroRedundancyOptimizer(param_groups(model), optimizer_class=NDAdam)
+    train(model, optimizer, slice(rank * 4, rank * 4 + 4))
+
+    assert_close(model.parameters(), alone()[0].parameters())
 
 
 def sharded_through_rows(rank):
@@ -98,7 +112,9 @@ def sharded_through_rows(rank):
     torch.testing.assert_close(rows, torch.ones(4))
 
 
-CASES = {f.__name__: f for f in (data_parallel, sharded_along_rows, sharded_through_rows)}
+CASES = {
+    f.__name__: f for f in (data_parallel, sharded_along_rows, state_divided, sharded_through_rows)
+}
 
 
 def process(rank, port, results):
