@@ -273,8 +273,19 @@ class Dispatcher:
         for run in list(self._running):
             overrun = None if run.attempt is None else self._limits.overrun_of(run.trial)
             if overrun is not None and run.verdict is None:
-                run.verdict = endings.failed(overrun)
-                self._ask_to_stop(run)
+                self._end_early(run, endings.failed(overrun))
+
+    def hung(self) -> list[Run]:
+        """Trials that were told to stop and have not, though they had time for a checkpoint.
+
+        Stuck inside a step, they would hold their resources for ever.
+        """
+        now = time.monotonic()
+        return [
+            run
+            for run in list(self._running)
+            if run.stop_asked_at is not None and now - run.stop_asked_at > _GRACE
+        ]
 
     def _check_limits(self) -> None:
         cause = self._limits.overrun()
@@ -314,8 +325,12 @@ class Dispatcher:
         for run in list(self._running):
             if run.trial.point == point and run.verdict is None:
                 cause = self._scheduler.cause(point) or ""
-                run.verdict = endings.reached(TrialState.PRUNED, cause)
-                self._ask_to_stop(run)
+                self._end_early(run, endings.reached(TrialState.PRUNED, cause))
+
+    def _end_early(self, run: Run, verdict: Ending) -> None:
+        run.verdict = verdict
+        run.stop_asked_at = time.monotonic()
+        self._ask_to_stop(run)
 
     def _ending(self, run: Run, error: BaseException | None, *, lost: bool) -> Ending:
         if run.verdict is not None:

@@ -18,6 +18,8 @@ class Run:
     last: Report | None = None
     #: Set once it is known how the run ends, whatever else it may report.
     verdict: Ending | None = None
+    #: When it was told to stop although its sweep goes on, on the monotonic clock.
+    stop_asked_at: float | None = None
 
 
 @dataclass(frozen=True)

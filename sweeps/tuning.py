@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import cloudpickle, tune
 from ray.exceptions import (
     ActorUnschedulableError,
@@ -291,9 +292,19 @@ class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
         if self._runs and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._dispatcher.look()
+            self._end_hung(trials)
             for trial in trials:
                 if trial.trial_id in self._runs and trial.is_finished():
                     self.on_trial_error(iteration, trials, trial)
+
+    def _end_hung(self, trials: list[TuneTrial]) -> None:
+        """End the workers of trials that do not stop; Tune then hears of their deaths."""
+        hung = self._dispatcher.hung()
+        for trial in trials if hung else ():
+            worker = trial.temporary_state.ray_actor
+            if self._runs.get(trial.trial_id) in hung and worker is not None:
+                log.warning("trial %s does not stop; its worker is ended", trial)
+                ray.kill(worker)
 
 
 def _forget(trial: TuneTrial) -> None:

@@ -137,6 +137,25 @@ def test_a_sweep_runs_to_its_end_and_no_fate_of_a_trial_touches_another(stack: S
     assert [step for step, _ in curve] == [1, 2, 3, 4, 5]
 
 
+def test_a_trial_that_hangs_in_a_step_ends_at_its_limit_and_so_does_its_worker(
+    stack: Stack,
+) -> None:
+    space = {"gamma_c": {"kind": "choice", "values": [6.0, 1.0, 1.5]}}
+    rates = {"alpha_v": 0.1, "alpha_s": 0.001}
+    limits = {"wall_seconds": 4}
+    sweep_id = stack.submit(
+        sampler="grid", space=space, num_points=None, base=rates, limits=limits, concurrency=1
+    )
+
+    sweep = stack.finish(sweep_id)
+
+    first, *others = stack.trials(sweep_id)
+    assert (first.state.value, first.exit_cause) == ("failed", "limit: 4 s of wall time")
+    assert len(stack.store.trial(sweep_id, first.number).attempts) == 1
+    assert [trial.state.value for trial in others] == ["complete", "complete"]
+    assert (sweep.state, sweep.reason) == (SweepState.COMPLETE, "all done; 1 trial failed")
+
+
 def test_a_sweep_in_which_everything_diverges_ends_and_says_so(stack: Stack) -> None:
     sweep = stack.finish(stack.submit(num_points=2, base={"gamma_c": 4.0}))
 

@@ -1,7 +1,8 @@
 """What workers run in tests instead of training: quick, steered by fields of the config.
 
 ``batch_size`` is the milliseconds between reports, ``steps`` the number of reports. ``gamma_c``
-chooses a fate: 1 = well, 2 = raises, 3 = its process dies, 4 = diverges, 5 = reports nonsense.
+chooses a fate: 1 = well, 2 = raises, 3 = its process dies, 4 = diverges, 5 = reports nonsense,
+6 = hangs in its first step, where nothing is heard.
 """
 
 import os
@@ -45,6 +46,8 @@ def _result(config: dict[str, Any], step: int) -> dict[str, Any]:
     fate = config["gamma_c"]
     if fate == 2:
         raise ValueError("this trial raises")
+    if fate == 6:
+        time.sleep(1000)
     if fate == 3:
         os._exit(1)
     if fate == 5:
