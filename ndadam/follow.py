@@ -2,7 +2,8 @@
 
 The law of ND-Adam gives the learning rate for a wanted effective learning rate up to a factor that
 a run changes slowly: how strongly gradients agree, and what the second moment remembers. That
-factor is measured and integrated, so a curve is followed without knowing either beforehand.
+factor is measured after every few steps, and the rate of the next ones divided by its moving
+average, so a curve is followed without knowing either beforehand.
 """
 
 import math
@@ -19,20 +20,20 @@ from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
 from ndadam.weight_vectors import weight_vectors
 
-#: Steps between two corrections, in lengths 1 / (1 - beta1) of the first moment: within one, steps
-#: share gradients, and a host that looks more often waits for the device more often.
-_LENGTHS = 1
-#: Share of a measured gap that a correction closes: of the n-th one 1 / (n + 5), which averages
-#: what was seen so far, and never less than this, which follows what changes over 70 steps of the
-#: usual beta1. The step answers to its rate at once, so any share below 2 is stable; larger ones
-#: would pass the noise of single steps on to the rate.
-_LEAST_SHARE = 0.15
-#: What is measured drifts for thousands of steps while the second moment forgets the first
-#: gradients. Gaps are therefore integrated twice; a quarter of the square of the share is critical
-#: damping, the fastest that does not swing.
-_DAMPING = 0.25
+#: Steps between two corrections, in lengths 1 / (1 - beta1) of the first moment. A step's length is
+#: its rate times that of the first moment, which the next steps mostly share: within half a length
+#: what was measured still holds. A host that looks more often waits for the device more often.
+_LENGTHS = 0.5
+#: Share of a measured gap that a correction closes: of the n-th one 1 / (n + 2), then this. The
+#: rate is then what a moving average of the measured factor over 17 steps of the usual beta1 asks
+#: for. The step answers to its rate at once, so any share below 2 is stable; a smaller one lags
+#: while the second moment forgets the first gradients, a larger one passes on more noise.
+_LEAST_SHARE = 0.3
 #: A single correction asks for a factor in this range, whatever was measured.
 _LARGEST = 1.5
+#: Weights that move at less than a quarter of the wanted rate have all but lost their gradients,
+#: which may come back: a tenth of the share keeps the rate from running away meanwhile.
+_STALLED, _STALLED_SHARE = 1 / 16, 0.1
 
 
 class FollowCurve:
@@ -86,7 +87,6 @@ class FollowCurve:
         self.correction = 0.0
         #: alpha^v that was last set.
         self.last_rate = 0.0
-        self._trend = 0.0  # of the correction, per correction
         self._corrections = 0
         self._wanted = 0.0  # sums over the steps since the last correction
         self._moved: Tensor | None = None
@@ -123,7 +123,6 @@ class FollowCurve:
         return {
             "step": self.step,
             "correction": self.correction,
-            "trend": self._trend,
             "corrections": self._corrections,
             "last_rate": self.last_rate,
             "wanted": self._wanted,
@@ -134,7 +133,6 @@ class FollowCurve:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict()``."""
         self.step, self.correction = state["step"], state["correction"]
-        self._trend = state["trend"]
         self._corrections, self.last_rate = state["corrections"], state["last_rate"]
         self._wanted, self._count = state["wanted"], state["count"]
         moved = state["moved"]
@@ -159,7 +157,7 @@ class FollowCurve:
         self._moved = square if self._moved is None else self._moved + square
         self._wanted += self._curve(step) ** 2
         self._count += 1
-        if self._count == self._every:
+        if self._count >= self._every:
             self._correct()
 
     def _correct(self) -> None:
@@ -171,10 +169,10 @@ class FollowCurve:
             # push the rate up.
             gap = (1 - moved / self._wanted) / 2
             gap = min(math.log(_LARGEST), max(-math.log(_LARGEST), gap))
-            share = max(_LEAST_SHARE, 1 / (self._corrections + 5))
-            if share == _LEAST_SHARE:
-                self._trend += _DAMPING * share**2 * gap
-            self.correction += share * gap + self._trend
+            share = max(_LEAST_SHARE, 1 / (self._corrections + 2))
+            if moved < _STALLED * self._wanted:
+                share *= _STALLED_SHARE
+            self.correction += share * gap
             self._corrections += 1
         self._wanted, self._moved, self._count = 0.0, None, 0
 
