@@ -1,21 +1,22 @@
 """Times several trials at once on one card, in one process.
 
-    python -m benchmarks.several_trials [--how turns|threads|both] [--device cpu|cuda] [--json FILE]
+    python -m benchmarks.several_trials [--device cpu|cuda] [--json FILE]
+        [--networks WRN-16-1 ...] [--steps-per-turn 10 ...] [--depth 3 ...]
 
-*turns* is what the product does: one thread gives every run its turn (``worker.side_by_side``).
-*threads* drives the same runs from a thread each. Every run is what ``worker.train`` does, on
-CIFAR-10 or on noise of its shape where that is not prepared, with augmentation, diagnostics, a
-report and an evaluation of a tenth of the set per epoch. Images per second are those of all runs
-together, while all of them train: from the last second report to the first last but one. Memory is
-the most that was held, beside what ``worker.memory_plan`` says, CUDA's context apart.
+One thread gives every run its turn (``worker.side_by_side``). Every run is what ``worker.train``
+does, on CIFAR-10 or on noise of its shape where that is not prepared, with augmentation,
+diagnostics, a report and an evaluation of a tenth of the set per epoch. Images per second are those
+of all runs together, while all of them train: from the last second report to the first last but
+one. *host idle* is the part of that time in which no run could go on. Memory is the most that was
+held, beside what ``worker.memory_plan`` says, CUDA's context apart. Several steps per turn and
+depths (turns that may wait for the card) are tried each with each.
 """
 
 import argparse
 import json
-import threading
 import time
 from collections.abc import Callable, Hashable
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from worker import Report, TrainConfig
 from worker.datasets import dataset_info
 from worker.device import choose_device
 from worker.memory_plan import CONTEXT, memory_plan
-from worker.side_by_side import SideBySide, Turns
+from worker.side_by_side import DEPTH, SideBySide, Turns
 from worker.train import train_in_turns
+from worker.turns import STEPS_PER_TURN
 
 #: Depth, widening factor and numbers of trials at once.
 NETWORKS: dict[str, dict[str, tuple[int, float, tuple[int, ...]]]] = {
@@ -41,7 +43,8 @@ NETWORKS: dict[str, dict[str, tuple[int, float, tuple[int, ...]]]] = {
 #: Epochs of a run on a card: about six seconds each way.
 EPOCHS = {"WRN-16-1": 12, "WRN-16-4": 6, "WRN-22-7.5": 4}
 HEAD = """\
-| network | at once | how | images/s, all | × one | host idle | allocated | reserved | planned |
+| network | at once | steps × turns | images/s, all | × one | host idle | allocated | reserved | \
+planned |
 | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 Seen = dict[Hashable, list[tuple[float, int]]]
@@ -51,14 +54,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default)
-    parser.add_argument("--how", choices=["turns", "threads", "both"], default="both")
+    parser.add_argument("--steps-per-turn", nargs="*", type=int, default=[STEPS_PER_TURN])
+    parser.add_argument("--depth", nargs="*", type=int, default=[DEPTH])
     parser.add_argument("--optimizer", choices=["sgd", "ndadam"], default="ndadam")
     parser.add_argument("--networks", nargs="*", help="only these")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     arguments = parser.parse_args()
     machine = describe_machine(arguments.device)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    ways = ["turns", "threads"] if arguments.how == "both" else [arguments.how]
+    ways = list(product(arguments.steps_per_turn, arguments.depth))
     rows = []
     with data_home(arguments.device) as (home, dataset):
         print(
@@ -67,7 +71,7 @@ def main() -> None:
         )
         for network in arguments.networks or NETWORKS[arguments.device]:
             make = config_maker(arguments.device, network, arguments.optimizer, dataset)
-            one: dict[str, float] = {}
+            one: dict[tuple[int, int], float] = {}
             for count in NETWORKS[arguments.device][network][2]:
                 for how in ways:
                     row = measure(how, count, make, home)
@@ -102,8 +106,11 @@ def config_maker(
     return make
 
 
-def measure(how: str, count: int, make: Callable[[int], TrainConfig], home: Path) -> dict[str, Any]:
-    """Train so many runs at once."""
+def measure(
+    how: tuple[int, int], count: int, make: Callable[[int], TrainConfig], home: Path
+) -> dict[str, Any]:
+    """Train so many runs at once, with so many steps in a turn and turns in a queue."""
+    steps, depth = how
     device = choose_device(make(0).resolved())
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -111,11 +118,17 @@ def measure(how: str, count: int, make: Callable[[int], TrainConfig], home: Path
     seen: Seen = {number: [] for number in range(count)}
 
     def start(number: int) -> Turns:
-        return train_in_turns(make(number), data_home=home)
+        return train_in_turns(make(number), data_home=home, steps_per_turn=steps)
 
-    idle = (by_turns if how == "turns" else by_threads)(count, start, seen, device)
+    idle = by_turns(count, start, seen, device, depth)
     images = rate(seen) * BATCH[device.type]
-    row = {"at_once": count, "how": how, "images_per_second": images, "host_idle": idle}
+    row = {
+        "at_once": count,
+        "steps_per_turn": steps,
+        "depth": depth,
+        "images_per_second": images,
+        "host_idle": idle,
+    }
     config = make(0).resolved()
     plan = memory_plan(config, dataset_info(config.dataset, home))
     if device.type == "cuda" and plan is not None:
@@ -126,9 +139,9 @@ def measure(how: str, count: int, make: Callable[[int], TrainConfig], home: Path
 
 
 def by_turns(
-    count: int, start: Callable[[int], Turns], seen: Seen, device: torch.device
-) -> float | None:
-    """One thread; the part of its time in which every run waited for the card."""
+    count: int, start: Callable[[int], Turns], seen: Seen, device: torch.device, depth: int
+) -> float:
+    """Train the runs; the part of the time in which every one waited, while all of them train."""
     failures: list[Exception] = []
 
     def on_report(key: Hashable, report: Report) -> None:
@@ -137,57 +150,31 @@ def by_turns(
     def on_end(key: Hashable, error: Exception | None) -> None:
         failures.extend([error] if error is not None else [])
 
-    runs = SideBySide(device, on_report=on_report, on_end=on_end)
+    runs = SideBySide(device, on_report=on_report, on_end=on_end, depth=depth)
     for number in range(count):
         runs.add(number, lambda number=number: start(number))
-    began, idle = time.perf_counter(), 0.0
+    waits: list[tuple[float, float]] = []
     while runs.keys and not failures:
         if not runs.turn():
-            waited = time.perf_counter()
+            began = time.perf_counter()
             time.sleep(2e-4)
-            idle += time.perf_counter() - waited
+            waits.append((began, time.perf_counter()))
     if failures:
         raise failures[0]
-    return idle / (time.perf_counter() - began)
+    began, ended = span(seen)
+    return sum(stop - go for go, stop in waits if began <= go < ended) / (ended - began)
 
 
-def by_threads(
-    count: int, start: Callable[[int], Turns], seen: Seen, device: torch.device
-) -> float | None:
-    """A thread for every run, which waits for the card where the run does."""
-    failures: list[Exception] = []
-
-    def drive(number: int) -> None:
-        try:
-            if device.type != "cuda":
-                _drain(start(number), seen[number])
-                return
-            with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
-                _drain(start(number), seen[number])
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=drive, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return None
-
-
-def _drain(turns: Turns, seen: list[tuple[float, int]]) -> None:
-    for item in turns:
-        if isinstance(item, Report):
-            seen.append((time.perf_counter(), item.step))
+def span(seen: Seen) -> tuple[float, float]:
+    """When all runs train."""
+    # The first report is behind the start; the last one reads the test set.
+    began = max(reports[1][0] for reports in seen.values())
+    return began, min(reports[-2][0] for reports in seen.values())
 
 
 def rate(seen: Seen) -> float:
     """Steps per second of all runs together, while all of them train."""
-    # The first report is behind the start; the last one reads the test set.
-    began = max(reports[1][0] for reports in seen.values())
-    ended = min(reports[-2][0] for reports in seen.values())
+    began, ended = span(seen)
     steps = sum(step_at(reports, ended) - step_at(reports, began) for reports in seen.values())
     return steps / (ended - began)
 
@@ -202,14 +189,15 @@ def step_at(reports: list[tuple[float, int]], moment: float) -> float:
 
 def line(row: dict[str, Any]) -> str:
     """One measurement, in Markdown."""
-    idle = "" if row["host_idle"] is None else f"{row['host_idle']:.0%}"
     memory = [
         f"{row[name] / 2**30:.2f} GiB" if name in row else ""
         for name in ("peak_allocated", "peak_reserved", "planned")
     ]
     return (
-        f"| {row['network']} | {row['at_once']} | {row['how']} | "
-        f"{row['images_per_second']:,.0f} | {row['ratio']:.2f} | {idle} | {' | '.join(memory)} |"
+        f"| {row['network']} | {row['at_once']} | "
+        f"{row['steps_per_turn']} × {row['depth']} | "
+        f"{row['images_per_second']:,.0f} | {row['ratio']:.2f} | "
+        f"{row['host_idle']:.0%} | {' | '.join(memory)} |"
     )
 
 

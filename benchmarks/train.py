@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.training_starts import starts
 from benchmarks.training_times import (
     BATCH,
     DETAILED,
@@ -41,7 +42,6 @@ from benchmarks.training_times import (
     make_config,
     plain_seconds,
     seconds_of_two,
-    starts,
     whole_run,
 )
 from worker.config import TrainConfig
@@ -186,15 +186,18 @@ def table_line(row: Row, batch: int) -> str:
 def start_table(rows: list[Row]) -> str:
     """Markdown: seconds to step 1."""
     lines = [
-        "| start | compiled kernels | process to step 1 | `train` to step 1 | to replayed steps | "
+        "| start | compiled kernels | process to step 1 | imports | building | first step | "
         "second trial to step 1 | to replayed steps |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    columns = ("process", "step_1", "replaying", "second_trial_step_1", "second_trial_replaying")
+    of_second = ("second_trial_step_1", "second_trial_replaying")
+    columns = ("process", "imports", "build", "first_step", *of_second)
     for row in rows:
         for name, kernels in (("cold", "none"), ("warm", "cached")):
             values = " | ".join(f"{row[name][column]:.2f} s" for column in columns)
             lines.append(f"| {row['network']} | {kernels} | {values} |")
+        lines += ["", f"Most of a start of {row['network']} with cached kernels, in a profile:", ""]
+        lines += [f"    {seconds:6.2f} s  {name}" for name, seconds in row["largest"].items()]
     return "\n".join(lines)
 
 

@@ -1,11 +1,7 @@
 """What ``benchmarks.train`` times: a plain script, the engine's steps, whole runs and starts."""
 
-import json
 import multiprocessing
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -244,48 +240,6 @@ def _one_of_two(config: TrainConfig, home: Path, barrier: Any, answers: Any) -> 
         barrier.wait()
 
 
-def start_in_new_process(network: str, dataset: str, home: Path, cache: Path) -> dict[str, float]:
-    """Seconds to step 1 of a process, of ``train`` in it, and of a second trial there."""
-    environment = os.environ | {"TRITON_CACHE_DIR": str(cache), "NDSWEEP_DATA": str(home)}
-    call = ["start", network, dataset, str(home), repr(time.time())]
-    command = [sys.executable, "-m", "benchmarks.training_times", *call]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the start of {network} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def _start(network: str, dataset: str, home: Path, process_began: float) -> dict[str, float]:
-    def first_steps(seed: int, lr: float) -> tuple[float, float]:
-        began = time.perf_counter()
-        config = make_config("cuda", network, "sgd", dataset, lr=lr, seed=seed)
-        device = choose_device(config)
-        with arithmetic(config, device):
-            run = Run(config, home, device, None, lambda: False, replay_steps=True)
-            run.take_step()
-            torch.cuda.synchronize()
-            first = time.perf_counter() - began
-            for _ in range(WARM_UP["cuda"]):
-                run.take_step()
-            torch.cuda.synchronize()
-        return first, time.perf_counter() - began
-
-    found = {}
-    found["step_1"], found["replaying"] = first_steps(0, 0.1)
-    found["process"] = time.time() - process_began - (found["replaying"] - found["step_1"])
-    found["second_trial_step_1"], found["second_trial_replaying"] = first_steps(1, 0.05)
-    return found
-
-
-def starts(network: str, dataset: str, home: Path, cache: Path) -> dict[str, Any]:
-    """Start times with an empty ``cache`` of compiled kernels, and then with a full one."""
-    return {
-        "network": network,
-        **{name: start_in_new_process(network, dataset, home, cache) for name in ("cold", "warm")},
-    }
-
-
 def full_run_seconds(run: dict[str, float], start: dict[str, float], checkpoints: float) -> float:
     """A run of ``FULL_RUN`` steps: start, steps, evaluations, and the test set at its end.
 
@@ -294,8 +248,3 @@ def full_run_seconds(run: dict[str, float], start: dict[str, float], checkpoints
     # 10,000 test images are twice the validation images.
     steps = FULL_RUN * run["seconds"] * (1 + checkpoints)
     return start["process"] + steps + 2 * run["evaluation_seconds"]
-
-
-if __name__ == "__main__":
-    _, _, name, images, folder, at = sys.argv
-    print(json.dumps(_start(name, images, Path(folder), float(at))))

@@ -9,8 +9,10 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from ndadam import logit_penalty
+from worker.augment import Pixels, plain
 from worker.batches import BatchStream
 from worker.config import TrainConfig
+from worker.evaluation import errors
 from worker.optimizers import LearningRates
 from worker.tally import Tally
 
@@ -48,8 +50,8 @@ class EagerSteps:
         self._optimizer.step()
         self._tally.add(step, loss.detach(), logits.detach(), labels)
 
-    def logits(self, images: Tensor) -> Tensor:
-        """What the network, in evaluation mode, makes of standardised images (N, C, H, W)."""
+    def judge(self, pixels: Pixels, part: Tensor, found: Tensor) -> None:
+        """Add the errors on held-out images ``part`` (N,) to ``found`` (2,)."""
         with self._autocast():
-            logits: Tensor = self._model(images)
-        return logits
+            logits: Tensor = self._model(plain(pixels, part))
+        found.add_(errors(logits, pixels.labels.index_select(0, part)))

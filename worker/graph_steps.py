@@ -5,7 +5,8 @@ The host only launches the graph. What differs between steps is read on the devi
 so a second trial of the same network compiles nothing.
 """
 
-import torch
+from functools import partial
+
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -13,6 +14,8 @@ from ndadam.wide_resnet import WideResNet
 from worker.augment import Pixels
 from worker.config import TrainConfig
 from worker.device_plan import DevicePlan, DeviceRecord
+from worker.graph_evaluation import GraphEvaluation
+from worker.graph_recorder import Graph, GraphRecorder
 from worker.length import Length
 from worker.optimizers import LearningRates
 from worker.step_program import StepProgram
@@ -46,8 +49,9 @@ class GraphSteps:
             config, model, optimizer, self._plan, self._record, pixels, length.batch_size
         )
         self._warm: dict[int, int] = {}
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._stream: torch.cuda.Stream | None = None
+        self._graphs: dict[int, Graph] = {}
+        self._recorder = GraphRecorder()
+        self._evaluation = GraphEvaluation(self._program.logits, self._recorder)
 
     def take(self, step: int) -> None:
         """Step ``step`` (from 0)."""
@@ -57,41 +61,18 @@ class GraphSteps:
             self._graphs[size].replay()
         elif self._warm.get(size, 0) < _WARM_STEPS:
             self._bind_rates()
-            self._run_aside(size)
+            self._recorder.run_aside(partial(self._program.run, size))
             self._warm[size] = self._warm.get(size, 0) + 1
         else:
-            self._graphs[size] = self._capture(size)
+            self._graphs[size] = self._recorder.record(partial(self._program.run, size))
             self._graphs[size].replay()
         self._tally.add_device(step, self._record.note(size))
 
-    def logits(self, images: Tensor) -> Tensor:
-        """What the network, in evaluation mode, makes of standardised images (N, C, H, W)."""
-        return self._program.logits(images)
+    def judge(self, pixels: Pixels, part: Tensor, found: Tensor) -> None:
+        """Add the errors on held-out images ``part`` (N,) to ``found`` (2,)."""
+        self._evaluation.judge(pixels, part, found)
 
     def _bind_rates(self) -> None:
         """Let the optimizer's groups read the plan; a loaded state gives them rates of its own."""
         for index, group in enumerate(self._optimizer.param_groups):
             group["lr"] = self._plan.current_rates[0, index]
-
-    def _run_aside(self, size: int) -> None:
-        """A step outside of a graph, on the stream that captures."""
-        current = torch.cuda.current_stream()
-        if self._stream is None:
-            # A graph cannot be captured on the default stream. A run that was given a stream of its
-            # own stays on it, since memory once used on a stream is kept for that stream.
-            is_own = current != torch.cuda.default_stream()
-            self._stream = current if is_own else torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            self._program.run(size)
-        current.wait_stream(self._stream)
-
-    def _capture(self, size: int) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        pool = next((other.pool() for other in self._graphs.values()), None)
-        # Only this thread must not disturb the capture: others may train on the card as well.
-        with torch.cuda.graph(
-            graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"
-        ):
-            self._program.run(size)
-        return graph

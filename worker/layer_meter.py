@@ -26,7 +26,8 @@ class LayerMeter:
     def __init__(self, config: TrainConfig, model: nn.Module, optimizer: Optimizer) -> None:
         self._layers = weight_vectors(model)
         self._parameters = [layer.parameter for layer in self._layers]
-        self._counts = [layer.count for layer in self._layers]
+        counts = [layer.count for layer in self._layers]
+        self._counts = VectorCounts(counts, self._parameters[0].device)
         self._decay = DecayMomentum(config, self._parameters, optimizer)
         self._before: list[Tensor] | None = None
         self._measured: Tensor | None = None  # (quantities, layers)
@@ -79,6 +80,17 @@ class LayerMeter:
         self._decay.load(state["decay"])
 
 
+class VectorCounts:
+    """How many weight vectors each layer has; on the device once, since copying there waits.
+
+    A copy from ordinary memory would hold the host up until the card has done all that is queued.
+    """
+
+    def __init__(self, counts: list[int], device: torch.device) -> None:
+        self.sizes = counts
+        self.on_device = torch.tensor(counts, dtype=torch.float64, device=device)  # (L,)
+
+
 def row_products(
     w0: Tensor,  # (V, D) float64: weights before a step
     step: Tensor,  # (V, D) float64: what it added to them
@@ -90,7 +102,7 @@ def row_products(
 
 def layer_quantities(
     products: Tensor,  # (3, V) as ``row_products``, vectors of all L layers
-    counts: list[int],  # vectors of each layer
+    counts: VectorCounts,  # of each layer
 ) -> Tensor:  # (3, L) as QUANTITIES
     """Effective learning rate, angle in radians and norm of layers, root mean square over vectors.
 
@@ -108,8 +120,8 @@ def layer_quantities(
     angle = 2 * torch.asin((chord / 2).clamp(max=1))
     squares = torch.stack([moved / norm0, angle]).square()
     rows = torch.stack([*torch.where(moves, squares, 0), norm0.square(), moves.double()])
-    sums = torch.stack([part.sum(1) for part in torch.split(rows, counts, 1)], 1)  # (4, L)
-    number = torch.stack([sums[3], sums[3], sums.new_tensor(counts)])
+    sums = torch.stack([part.sum(1) for part in torch.split(rows, counts.sizes, 1)], 1)  # (4, L)
+    number = torch.stack([sums[3], sums[3], counts.on_device])
     return (sums[:3] / number).sqrt()
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ndadam.wide_resnet import WideResNet
 from worker import checkpoint
+from worker.augment import Pixels
 from worker.batches import BatchStream
 from worker.checkpoint_writer import CheckpointWriter
 from worker.config import TrainConfig
@@ -38,8 +39,8 @@ class Steps(Protocol):
     def take(self, step: int) -> None:
         """Step ``step`` (from 0)."""
 
-    def logits(self, images: Tensor) -> Tensor:
-        """What the network, in evaluation mode, makes of standardised images (N, C, H, W)."""
+    def judge(self, pixels: Pixels, part: Tensor, found: Tensor) -> None:
+        """Add the errors on held-out images ``part`` (N,) to ``found`` (2,); see ``Judge``."""
 
 
 def _steps_in_graph(
@@ -209,7 +210,7 @@ class Run:
         if self.config.test_evaluation == "curve" or self.step == self.length.num_steps:
             spans.append(("test_error", data.test, data.test_indices))
         for name, pixels, indices in spans:
-            result = yield from evaluate(self.model, self.steps.logits, pixels, indices, self._stop)
+            result = yield from evaluate(self.model, self.steps.judge, pixels, indices, self._stop)
             if result is None:
                 raise Stopped
             if not result.is_finite:

@@ -19,7 +19,7 @@ Turns = Generator[Report | Turn, None, None]
 
 #: Turns of one run that the card may have before it. Enough for it to work on while another run
 #: reads its report or draws its next epoch; each is work that a cancelled trial still does.
-_DEPTH = 3
+DEPTH = 3
 
 
 class SideBySide:
@@ -31,8 +31,10 @@ class SideBySide:
         *,
         on_report: Callable[[Hashable, Report], None],
         on_end: Callable[[Hashable, Exception | None], None],
+        depth: int = DEPTH,
     ) -> None:
         """``on_end`` is told of a run that returned (None) or raised."""
+        self._depth = depth
         self._device, self._on_report, self._on_end = device, on_report, on_end
         self._running: deque[_Running] = deque()
         self._free: list[_Lane] = []
@@ -61,7 +63,7 @@ class SideBySide:
         for _ in range(len(self._running)):
             running = self._running[0]
             self._running.rotate(-1)
-            if running.lane.waiting() < (1 if running.settles else _DEPTH):
+            if running.lane.waiting() < (1 if running.settles else self._depth):
                 self._give_turn(running)
                 return True
         return False

@@ -79,6 +79,7 @@ def train_in_turns(
     stop: Callable[[], bool] | None = None,
     replay_steps: bool = True,
     threads: int = 0,
+    steps_per_turn: int = STEPS_PER_TURN,
 ) -> Generator[Report | Turn, None, None]:
     """``train`` for several runs in one thread: it also hands on the turn, every few steps.
 
@@ -100,13 +101,17 @@ def train_in_turns(
         if folder is not None:
             run.resume(checkpoint.load_newest(folder, run.key))
         with closing(run.writer):
-            yield from _loop(run, folder, checkpoint_seconds, never)
+            yield from _loop(run, folder, checkpoint_seconds, never, steps_per_turn)
 
     return isolated(turns(), config, device, threads)
 
 
 def _loop(
-    run: Run, folder: Path | None, checkpoint_seconds: float, stop: Callable[[], bool]
+    run: Run,
+    folder: Path | None,
+    checkpoint_seconds: float,
+    stop: Callable[[], bool],
+    steps_per_turn: int,
 ) -> Generator[Report | Turn, None, None]:
     saved_at = monotonic()
     began = perf_counter()
@@ -139,5 +144,5 @@ def _loop(
                 return
             saved_at, began = monotonic(), perf_counter()
         run.take_step()
-        if run.step % STEPS_PER_TURN == 0:
+        if run.step % steps_per_turn == 0:
             yield Turn.NEXT

@@ -56,31 +56,38 @@ class _ProcessState:
 
     def __init__(self, config: TrainConfig, device: torch.device, threads: int) -> None:
         self._config, self._device, self._threads = config, device, threads
-        self._random = _random_state(device)
+        self._generators = _generators(device)
+        self._random = self._random_states()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        others = _random_state(self._device)
+        others = self._random_states()
         with ExitStack() as stack:
             stack.enter_context(arithmetic(self._config, self._device))
             stack.enter_context(_torch_threads(self._threads))
-            _set_random_state(self._random, self._device)
+            self._set_random_states(self._random)
             try:
                 yield
             finally:
-                self._random = _random_state(self._device)
-                _set_random_state(others, self._device)
+                self._random = self._random_states()
+                self._set_random_states(others)
+
+    def _random_states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self._generators]
+
+    def _set_random_states(self, states: list[torch.Tensor]) -> None:
+        for generator, state in zip(self._generators, states, strict=True):
+            generator.set_state(state)
 
 
-def _random_state(device: torch.device) -> list[torch.Tensor]:
-    states = [torch.get_rng_state()]
-    return states + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
-
-
-def _set_random_state(states: list[torch.Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
+def _generators(device: torch.device) -> list[torch.Generator]:
+    """Torch's default generators that a run on ``device`` can draw from."""
+    if device.type != "cuda":
+        return [torch.default_generator]
+    # Once: ``torch.cuda.get_rng_state`` and its like count the machine's cards in every call.
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return [torch.default_generator, torch.cuda.default_generators[index]]
 
 
 @contextmanager

@@ -29,6 +29,15 @@ def made_up_arrays(side=8, channels=3, classes=4, train=96, test=24, seed=0):
     return Arrays(*draw(train), *draw(test))
 
 
+def result_of(turns):
+    """What a generator of turns returns."""
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            return end.value
+
+
 @pytest.fixture(scope="session")
 def made_up_cifar():
     """Arrays of a tiny set of 32 x 32 RGB images in ten classes, as CIFAR-10 has them."""

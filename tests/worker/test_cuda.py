@@ -7,12 +7,16 @@ import torch
 
 import worker
 from worker import Measurement, TrainConfig
+from worker.augment import plain
 from worker.datasets import dataset_info
 from worker.device import choose_device
 from worker.memory_plan import memory_plan
 from worker.run_state import Run
 from worker.side_by_side import SideBySide
 from worker.train import train_in_turns
+from worker.turns import Turn
+
+from .conftest import result_of
 
 #: Runs that are deterministic or measured take the plain loop all the same.
 train = partial(worker.train, replay_steps=True)
@@ -186,20 +190,50 @@ def test_deterministic_runs_and_resumes_are_bitwise_equal(
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.parametrize("measured", [None, Measurement(shadow_betas=(0.9, 0.99))])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "ndadam"])
-def test_a_step_never_waits_for_the_card(optimizer, measured, data_home, tiny_config):
-    config = on_card(tiny_config, dataset="digits", flip=False, steps=1000, optimizer=optimizer)
-    run = make_run(config, data_home, measured)
+def test_nothing_waits_for_the_card_before_a_run_settles(
+    optimizer, measured, data_home, tiny_config
+):
+    """Steps, what reports measure in them, and the evaluation for a report."""
+    fields = {"dataset": "digits", "flip": False, "steps": 1000, "report_every": 5}
+    run = make_run(on_card(tiny_config, optimizer=optimizer, **fields), data_home, measured)
     for _ in range(10):
         run.take_step()
+    for _ in range(2):  # A call, and a recording.
+        result_of(run._evaluate())
+    turns = run._evaluate()
 
     try:
         torch.cuda.set_sync_debug_mode("error")
         for _ in range(10):
             run.take_step()
+        assert next(turns) is Turn.SETTLE
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
     assert run.step == 20
+    assert run.dynamics.metrics()
+
+
+def test_a_replayed_evaluation_is_that_of_single_calls(data_home, tiny_config):
+    fields = {"dataset": "digits", "flip": False, "steps": 90, "precision": "fp32"}
+    run = make_run(on_card(tiny_config, test_evaluation="curve", **fields), data_home)
+    found = []
+    for _ in range(3):
+        for _ in range(30):
+            run.take_step()
+        found.append(result_of(run._evaluate()))
+        run.model.eval()
+        for name, pixels, indices in (
+            ("validation_error", run.data.train, run.data.validation_indices),
+            ("test_error", run.data.test, run.data.test_indices),
+        ):
+            with torch.no_grad():
+                logits = run.steps._program.logits(plain(pixels, indices))
+            wrong = logits.argmax(1) != pixels.labels[indices]
+            # One image may lie on the border.
+            assert found[-1][name] == pytest.approx(wrong.double().mean().item(), abs=0.01)
+        run.model.train()
+    assert found[0] != found[-1]
 
 
 def test_a_divergence_is_noticed_within_100_steps(data_home, tiny_config):

@@ -4,17 +4,25 @@ What needs a card is in test_cuda.py; the launches themselves are in test_step_p
 """
 
 import gc
+import math
 import weakref
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import worker
-from worker import TrainConfig
+from worker import TrainConfig, evaluation
+from worker.augment import plain
 from worker.device import choose_device
-from worker.graph_steps import GraphSteps
+from worker.device_plan import DevicePlan, RecordRead
+from worker.graph_recorder import GraphRecorder
 from worker.run_state import Run
+from worker.turns import Turn
+
+from .conftest import result_of
 
 #: Deterministic runs take the plain loop all the same.
 train = partial(worker.train, replay_steps=True)
@@ -23,11 +31,11 @@ train = partial(worker.train, replay_steps=True)
 class Replay:
     """Stands for a CUDA graph."""
 
-    def __init__(self, program, size):
-        self.program, self.size = program, size
+    def __init__(self, launches):
+        self.launches = launches
 
     def replay(self):
-        self.program.run(self.size)
+        self.launches()
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +46,8 @@ def _replays(monkeypatch):
     # The interpreter's time goes by programs.
     for size in ("norm_act._TILE", "norm_act._SUM_TILE", "conv_layers._COPIED"):
         monkeypatch.setattr(f"worker.{size}", 1 << 15)
-    monkeypatch.setattr(GraphSteps, "_run_aside", lambda self, size: self._program.run(size))
-    monkeypatch.setattr(GraphSteps, "_capture", lambda self, size: Replay(self._program, size))
+    monkeypatch.setattr(GraphRecorder, "run_aside", lambda self, launches: launches())
+    monkeypatch.setattr(GraphRecorder, "record", lambda self, launches: Replay(launches))
 
 
 def variant(config, **fields):
@@ -126,3 +134,108 @@ def test_learning_rates_are_those_of_the_schedule(data_home, tiny_config):
         rates = [group["lr"] for group in run.optimizer.param_groups]
         assert all(isinstance(rate, torch.Tensor) for rate in rates)
         assert [float(rate) for rate in rates] == pytest.approx(run._rates.at(step))
+
+
+class NoWait(TorchFunctionMode):
+    """Refuses what would make a host wait for a card, or copies from its ordinary memory."""
+
+    REFUSED: ClassVar = {
+        torch.tensor,
+        torch.as_tensor,
+        torch.from_numpy,
+        torch.nonzero,
+        torch.masked_select,
+        *(
+            getattr(torch.Tensor, name)
+            for name in (
+                "new_tensor item tolist numpy cpu nonzero masked_select __bool__ __int__ __float__ "
+                "__index__ __contains__"
+            ).split()
+        ),
+    }
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        assert func not in self.REFUSED, func
+        if func is torch.Tensor.__getitem__:
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            assert not any(isinstance(i, torch.Tensor | list) for i in index), "waits for its size"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def _host_work(monkeypatch):
+    """What reads the host's own memory may do all that, and in a graph the host does nothing."""
+
+    def on_host(owner, name):
+        method = getattr(owner, name)
+
+        def unwatched(*args):
+            with torch._C.DisableTorchFunction():
+                return method(*args)
+
+        monkeypatch.setattr(owner, name, unwatched)
+
+    on_host(DevicePlan, "_draw")
+    on_host(RecordRead, "records")
+    on_host(Replay, "replay")
+
+
+@pytest.mark.usefixtures("_host_work")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("optimizer", ["sgd", "ndadam"])
+def test_nothing_waits_for_a_card_before_a_run_settles(optimizer, data_home, tiny_config):
+    """Steps, what a report measures in them, and the evaluation behind it."""
+    config = variant(tiny_config, optimizer=optimizer, steps=20).resolved()
+    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+    for _ in range(5):
+        run.take_step()
+    for _ in range(2):  # The second evaluation is all replays.
+        turns = run._evaluate()
+        with NoWait():
+            while not run.is_report_due():
+                run.take_step()
+            assert next(turns) is Turn.SETTLE
+        with pytest.raises(AssertionError):
+            with NoWait():
+                next(turns)
+        run.tally.drain()
+        run.tally.reset()
+    assert run.dynamics.metrics()
+
+
+def test_a_replayed_evaluation_is_that_of_single_calls_to_the_bit(
+    data_home, tiny_config, monkeypatch
+):
+    """Several sizes of batch, sets in turn, weights and statistics that change in between."""
+    monkeypatch.setitem(evaluation._BATCH, "cpu", 10)
+    config = variant(tiny_config, test_evaluation="curve", steps=9, report_every=3).resolved()
+    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+    data, program = run.data, run.steps._program
+    for _ in range(3):
+        run.take_step()
+        found = result_of(run._evaluate())
+        run.model.eval()
+        for name, pixels, indices in (
+            ("validation_error", data.train, data.validation_indices),
+            ("test_error", data.test, data.test_indices),
+        ):
+            with torch.no_grad():
+                logits = [program.logits(plain(pixels, part)) for part in torch.split(indices, 10)]
+            wrong = torch.cat(logits).argmax(1) != pixels.labels[indices]
+            assert found[name] == wrong.sum().item() / len(indices)
+        run.model.train()
+    recorded = run.steps._evaluation._batches.values()
+    # 12 and 24 images in batches of 10.
+    assert sorted(len(batch._indices) for batch in recorded) == [2, 4, 10, 10]
+    assert all(batch._graph is not None for batch in recorded)
+
+
+def test_weights_that_are_not_finite_are_seen_by_a_replayed_evaluation(data_home, tiny_config):
+    config = variant(tiny_config).resolved()
+    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+    for spoilt in (False, True):
+        if spoilt:
+            run.model.head.weight.data[0] = math.nan
+        for _ in range(2):
+            found = result_of(run._evaluate())
+            assert (found is None) == spoilt

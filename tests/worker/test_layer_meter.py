@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from worker import TrainConfig
-from worker.layer_meter import DecayMomentum, layer_quantities, row_products
+from worker.layer_meter import DecayMomentum, VectorCounts, layer_quantities, row_products
 
 
 def rows(weights, vector_dim=0):
@@ -14,7 +14,8 @@ def rows(weights, vector_dim=0):
 def step_quantities(before, after, vector_dim):
     """Effective learning rate, angle and norm of one layer."""
     w0, w1 = rows(before, vector_dim), rows(after, vector_dim)
-    return layer_quantities(row_products(w0, w1 - w0), [len(w0)])[:, 0]
+    counts = VectorCounts([len(w0)], torch.device("cpu"))
+    return layer_quantities(row_products(w0, w1 - w0), counts)[:, 0]
 
 
 def test_a_quarter_turn_is_measured_as_one():

@@ -1,6 +1,5 @@
 """Runs that share a thread: each computes what it would alone, and falls alone."""
 
-import sys
 from functools import partial
 
 import pytest
@@ -81,15 +80,14 @@ def test_each_run_is_bitwise_what_it_is_alone(configs, data_home):
 def test_random_numbers_of_the_process_are_each_runs_own(tiny_config, data_home, monkeypatch):
     """A network with dropout draws from torch's default generator in every step."""
     monkeypatch.setattr(run_state, "build_network", partial(_with_dropout, build_network))
-    # A turn after every step, so that the draws interleave.
-    monkeypatch.setattr(sys.modules["worker.train"], "STEPS_PER_TURN", 1)
     configs = {seed: variant(tiny_config, seed=seed) for seed in range(2)}
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
     together = Together()
     for seed, config in configs.items():
-        together.add(seed, config, data_home)
+        # A turn after every step, so that the draws interleave.
+        together.add(seed, config, data_home, steps_per_turn=1)
     together.finish()
 
     assert torch.equal(torch.rand(3), expected)
