@@ -87,6 +87,8 @@ class Mirror:
         self._page_url = page_url
         self._public_url = (public_url or tracking_uri).rstrip("/")
         self._places: dict[str, _Place] = {}
+        #: State and end of sweeps' own runs, as last sent.
+        self._shown: dict[str, tuple[str, int | None]] = {}
         #: Runs that MLflow has of attempts which the store knows no run of.
         self._unclaimed: dict[int, str] = {}
         self._holds = Holds()
@@ -198,11 +200,7 @@ class Mirror:
         if has_started or (sweep.mirror or {}).get("experiment_id"):
             place = self._place(sweep)
             self._client.set_tags(place.run_id, sweep_tags(sweep, self._page_url))
-            self._client.set_status(
-                place.run_id,
-                SWEEP_STATUS[sweep.state],
-                None if sweep.finished_at is None else milliseconds(sweep.finished_at),
-            )
+            self._show_state(place.run_id, sweep)
             if sweep.state.is_finished():
                 if sweep.result is not None:
                     self._client.log_json(place.run_id, sweep.result, "result.json")
@@ -210,6 +208,14 @@ class Mirror:
                 if self._artifacts is not None:
                     self._artifacts.send(self._client, sweep, place.run_id)
         self._store.mirror_sweep_sent(sweep.id, pending.revision)
+
+    def _show_state(self, run_id: str, sweep: Sweep) -> None:
+        """Set the state of a sweep's own run, which changes less often than what is best."""
+        status = SWEEP_STATUS[sweep.state]
+        end = None if sweep.finished_at is None else milliseconds(sweep.finished_at)
+        if self._shown.get(run_id) != (status, end):
+            self._client.set_status(run_id, status, end)
+            self._shown[run_id] = (status, end)
 
     def _end_deleted(self, deleted: DeletedSweep) -> None:
         """End the runs of a sweep that was deleted before MLflow heard of its end."""
@@ -263,12 +269,13 @@ class Mirror:
         sweep = self._store.get_sweep(work.trial.sweep_id)
         place = self._place(sweep)
         tags = attempt_tags(work, sweep, self._page_url)
+        originals = (original_tag(name) for name in {point.name for point in work.metrics})
+        tags |= dict(tag for tag in originals if tag is not None)
         run_id = work.attempt.mlflow_run_id
         if run_id is None:
             run_id = self._make_run(work, place, tags)
-        originals = (original_tag(name) for name in {point.name for point in work.metrics})
-        tags |= dict(tag for tag in originals if tag is not None)
-        self._client.log(run_id, work.metrics, tags=tags)
+        else:
+            self._client.log(run_id, work.metrics, tags=tags)
         state = work.attempt.state
         if state.is_finished() and not work.more and work.attempt.finished_at is not None:
             end = milliseconds(work.attempt.finished_at)
@@ -280,20 +287,27 @@ class Mirror:
         self._store.mirror_sent(work.attempt.id, work.upto, state)
 
     def _make_run(self, work: PendingAttempt, place: _Place, tags: dict[str, str]) -> str:
+        """Make an attempt's run with all there is to send of it; return the run's id.
+
+        The store hears of the run last: a mirror that dies before sends everything again, and
+        MLflow drops what it has.
+        """
         trial, attempt = work.trial, work.attempt
         name = f"trial {trial.number}" + (f".{attempt.number}" if attempt.number > 1 else "")
         run_id = self._unclaimed.pop(attempt.id, None)
         if run_id is None:
             start = milliseconds(attempt.started_at)
-            tags = tags | {"mlflow.parentRunId": place.run_id}
-            run_id = self._client.create_run(place.experiment_id, start, tags, name)
-        self._client.log(run_id, params=attempt_params(trial))
+            parent = {"mlflow.parentRunId": place.run_id}
+            run_id = self._client.create_run(place.experiment_id, start, tags | parent, name)
+            tags = {}
+        self._client.log(run_id, work.metrics, params=attempt_params(trial), tags=tags)
         for artifact, text in long_params(trial).items():
             self._client.log_text(run_id, text, artifact)
         kept = self._store.set_mlflow_run(attempt.id, run_id)
         if kept != run_id:
             # Another mirror was faster.
             self._client.delete_run(run_id)
+            self._client.log(kept, work.metrics)
         return kept
 
     # --- What the store says of the mirror ----------------------------------------------------

@@ -8,11 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sweeps.mirror_names import MAX_METRICS, MAX_TAGS, batches, mirror_name
+from sweeps.mirror_names import MAX_METRICS, MAX_PARAMS, MAX_TAGS, batches, mirror_name
 from sweeps.records import MetricPoint
 
 #: Parameters per request: 40 of 6,000 characters stay below a request's 1 MB in any script.
 _PARAMS = 40
+#: Characters of parameters and tags that travel with metrics; together below 1 MB too.
+_TEXT = 100_000
 _SETTINGS = {
     # Seconds; a server that takes half a minute for each request still gets everything.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
@@ -121,11 +123,12 @@ class MirrorClient:
 
         points = [Metric(mirror_name(m.name), m.value, m.at_ms, m.step) for m in metrics]
         tag_list = [RunTag(name, text) for name, text in (tags or {}).items()]
-        if not params and points and self._log_together(run_id, points, tag_list):
+        param_list = [Param(name, text) for name, text in (params or {}).items()]
+        if self._log_together(run_id, points, param_list, tag_list):
             return
         for batch in batches(tag_list, MAX_TAGS):
             self._log_batch(run_id, tags=batch)
-        for batch in batches([Param(name, text) for name, text in (params or {}).items()], _PARAMS):
+        for batch in batches(param_list, _PARAMS):
             self._log_batch(run_id, params=batch)
         for batch in batches(points, MAX_METRICS):
             self._log_batch(run_id, metrics=batch)
@@ -162,13 +165,18 @@ class MirrorClient:
         with contextlib.suppress(Gone, Refused), _sorted_errors():
             self._mlflow.delete_run(run_id)
 
-    def _log_together(self, run_id: str, points: list[Any], tags: list[Any]) -> bool:
-        """Log metrics and tags in one request, if they fit and nothing of it is refused."""
-        if len(tags) > MAX_TAGS or len(points) + len(tags) > MAX_METRICS:
+    def _log_together(
+        self, run_id: str, points: list[Any], params: list[Any], tags: list[Any]
+    ) -> bool:
+        """Log all in one request, if it fits and nothing of it is refused."""
+        texts = [*params, *tags]
+        if len(tags) > MAX_TAGS or len(params) > MAX_PARAMS:
+            return False
+        if len(points) + len(texts) > MAX_METRICS or sum(len(t.value) for t in texts) > _TEXT:
             return False
         try:
             with _sorted_errors():
-                self._mlflow.log_batch(run_id, metrics=points, tags=tags)
+                self._mlflow.log_batch(run_id, metrics=points, params=params, tags=tags)
         except Refused:
             return False
         return True

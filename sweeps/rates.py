@@ -8,6 +8,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from sweeps.records import Sweep, Trial, TrialState
@@ -26,8 +27,9 @@ SHAPE = (
     "precision",
     "deterministic",
 )
-#: Sweeps that are looked through, newest first, and those of them whose trials are read.
-_SWEEPS, _READ = 200, 5
+#: Sweeps that are looked through, newest first, those of them whose trials are read, and those
+#: that turn out to be of the shape: this many say enough.
+_SWEEPS, _READ, _ENOUGH = 200, 25, 5
 #: Trials that are read of each.
 _TRIALS = 20
 
@@ -55,19 +57,20 @@ def earlier(store: Store, config: TrainConfig, *, gpus: float, metric: str) -> E
     shape = shape_of(config.resolved().stored())
     seconds: dict[str, list[float]] = defaultdict(list)
     deviations = []
-    read = 0
-    for sweep in store.recently_complete(_SWEEPS):
-        if read >= _READ or not _may_have(sweep, shape, gpus):
-            continue
+    likely = (s for s in store.recently_complete(_SWEEPS) if _may_have(s, shape, gpus))
+    found = 0
+    for sweep in islice(likely, _READ):
         trials = [t for t in _complete(store, sweep) if shape_of(t.config) == shape]
         if not trials:
             continue
-        read += 1
         for card, one in _seconds_per_step(store, sweep.id, trials):
             seconds[card].append(one)
         deviation = (sweep.result or {}).get("seed_deviation")
         if deviation and (sweep.spec.get("objective") or {}).get("metric") == metric:
             deviations.append(float(deviation))
+        found += 1
+        if found == _ENOUGH:
+            break
     rates = [Rate(card, statistics.median(all_), len(all_)) for card, all_ in seconds.items()]
     rates.sort(key=lambda rate: (-rate.trials, rate.card))
     return Earlier(rates, statistics.median(deviations) if deviations else None)
@@ -80,6 +83,8 @@ def shape_of(config: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _may_have(sweep: Sweep, shape: tuple[Any, ...], gpus: float) -> bool:
     """A look at the spec alone: most sweeps are of another shape and need not be read."""
+    if not sweep.trials[TrialState.COMPLETE]:
+        return False
     if (sweep.spec.get("resources") or {}).get("gpus", 0.0) != gpus:
         return False
     base, space = sweep.spec.get("base") or {}, sweep.spec.get("space") or {}

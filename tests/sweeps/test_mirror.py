@@ -281,7 +281,24 @@ def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
 
     (only,) = runs_of(client, store, claim.sweep_id)
     assert only.info.status == "FAILED"
+    assert only.data.params["lr"] == "0.0"
     assert history(client, only, "validation_error") == [(10, 0.5)]
+
+
+def test_a_short_trial_takes_three_requests(store: Store, proxy: Proxy) -> None:
+    """Made, told everything at once, ended: hundreds of short trials must not wait on requests."""
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0), trial(1)])
+    mirror = Mirror(store, proxy.url)
+    run(store, claim, 0, 0.5)
+    send_all(mirror)
+    before = proxy.requests
+
+    run(store, claim, 1, 0.4)
+    send_all(mirror)
+
+    # One more for the sweep's own tags, which name its best trial.
+    assert proxy.requests - before == 3 + 1
 
 
 def test_a_deleted_experiment_is_made_again_with_everything(
