@@ -31,8 +31,8 @@ class Scaled(nn.Module):
         activation: phi, applied last; None for none.
 
     Raises:
-        ValueError: Another kind of layer, or a transposed convolution with groups, whose vectors
-            span several hidden units.
+        ValueError: Another kind of layer, a parametrised one, or a transposed convolution with
+            groups, whose vectors span several hidden units.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class Scaled(nn.Module):
         weight = layer.weight
         assert isinstance(weight, Tensor)
         rows = weight.detach().movedim(self._vector_dim, 0).flatten(1)
-        norms = torch.linalg.vector_norm(rows, dim=1)
+        # In double precision: the square of a large norm leaves the range of the others.
+        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(weight.dtype)
         with torch.no_grad():
             dims = tuple(d for d in range(weight.dim()) if d != self._vector_dim)
             normalise_vectors_(weight, dims)
@@ -77,7 +78,7 @@ class Scaled(nn.Module):
             layer.bias = nn.Parameter(self.bias.detach().clone())
         if self.activation is None:
             return layer
-        return nn.Sequential(layer, _as_module(self.activation))
+        return nn.Sequential(layer, _as_module(self.activation)).train(self.training)
 
     @property
     def _weight(self) -> Tensor:
@@ -93,7 +94,8 @@ def fold_batch_norm(layer: nn.Module, norm: nn.Module) -> nn.Module:
     mean and its bias into the bias.
 
     Raises:
-        ValueError: Another kind of layer, or a normalisation without running statistics.
+        ValueError: Another kind of layer, a parametrised one, or a normalisation without running
+            statistics.
     """
     vector_dim = _vector_dim_of(layer)
     if not isinstance(norm, nn.modules.batchnorm._BatchNorm):
@@ -116,6 +118,14 @@ def fold_batch_norm(layer: nn.Module, norm: nn.Module) -> nn.Module:
 
 
 def _vector_dim_of(layer: nn.Module) -> int:
+    if isinstance(layer, _LINEAR + _CONVOLUTIONS + _TRANSPOSED) and "weight" not in dict(
+        layer.named_parameters(recurse=False)
+    ):
+        raise ValueError(
+            f"the weight of {type(layer).__name__} is computed from others (weight_norm, "
+            "spectral_norm, …), so a scale cannot be merged into it: remove that first, with "
+            "torch.nn.utils.parametrize.remove_parametrizations or the older hook's remove function"
+        )
     if isinstance(layer, _LINEAR + _CONVOLUTIONS):
         return 0
     if not isinstance(layer, _TRANSPOSED):

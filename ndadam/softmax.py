@@ -23,6 +23,8 @@ class BatchNormSoftmax(nn.BatchNorm1d):
         momentum: Weight of the new batch in the running statistics, as in ``nn.BatchNorm1d``.
     """
 
+    gamma_c = 1.0  # until it is known; torch resets parameters before
+
     def __init__(
         self, num_classes: int, gamma_c: float, eps: float = 1e-3, momentum: float = 0.1
     ) -> None:
@@ -33,6 +35,15 @@ class BatchNormSoftmax(nn.BatchNorm1d):
         # A buffer in place of the parameter: the scale is a hyperparameter, not state.
         del self.weight
         self.register_buffer("weight", torch.full((num_classes,), gamma_c), persistent=False)
+
+    def reset_parameters(self) -> None:
+        """Forget the statistics and the bias; every scale is ``gamma_c`` again.
+
+        Also what gives a layer made on the meta device its values.
+        """
+        super().reset_parameters()
+        with torch.no_grad():
+            self.weight.fill_(self.gamma_c)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, gamma_c={self.gamma_c}, eps={self.eps}"

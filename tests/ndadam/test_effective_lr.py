@@ -491,7 +491,9 @@ def test_when_no_vector_is_invariant_all_count():
     record = dynamics.drain()
 
     assert "invariant" not in found.classes["linear1"]
-    assert record.effective_lr == record.layers["linear1"].effective_lr
+    # Sums of the same numbers, whose order is the processor's.
+    layer = record.layers["linear1"].effective_lr
+    assert record.effective_lr == pytest.approx(layer, rel=1e-12)
 
 
 def test_going_on_from_a_checkpoint_equals_never_having_stopped():

@@ -127,3 +127,38 @@ def test_what_cannot_be_scaled_or_folded_is_refused():
         fold_batch_norm(nn.Linear(2, 2), nn.ReLU())
     with pytest.raises(ValueError, match="without running statistics"):
         fold_batch_norm(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False))
+
+
+@pytest.mark.parametrize(
+    "parametrise",
+    [
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.parametrizations.spectral_norm,
+        nn.utils.spectral_norm,
+    ],
+)
+def test_a_weight_computed_from_others_is_refused(parametrise):
+    """Its layer would compute the weight anew, without what was merged into it."""
+    message = "the weight of .*Linear is computed from others .* remove that first"
+    with pytest.raises(ValueError, match=message):
+        Scaled(parametrise(nn.Linear(5, 4)))
+    with pytest.raises(ValueError, match=message):
+        fold_batch_norm(parametrise(nn.Linear(5, 4)), nn.BatchNorm1d(4))
+
+
+def test_norms_whose_square_leaves_the_range_are_scales_too():
+    layer = nn.Linear(5, 4, bias=False)
+    with torch.no_grad():
+        layer.weight[0] *= 1e25
+        layer.weight[1] *= 1e-30
+    x = torch.randn(3, 5)
+    expected = layer(x).detach()
+
+    torch.testing.assert_close(Scaled(layer)(x), expected)
+
+
+def test_what_is_folded_in_evaluation_is_in_evaluation():
+    scaled = Scaled(nn.Linear(5, 4), torch.relu)
+
+    assert scaled.folded().training
+    assert not scaled.eval().folded().training

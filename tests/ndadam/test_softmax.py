@@ -139,3 +139,14 @@ def test_gradient_ratios_tend_to_their_limits():
     huge = softmax_gradient_ratios(logits, target, 1e3)
     torch.testing.assert_close(tiny, small, rtol=0, atol=1e-8)
     torch.testing.assert_close(huge, large, **EXACT)
+
+
+def test_resetting_its_parameters_keeps_the_scale_also_after_the_meta_device():
+    with torch.device("meta"):
+        layer = BatchNormSoftmax(5, 2.5)
+    layer.to_empty(device="cpu")
+    layer.reset_parameters()
+
+    assert torch.equal(layer.weight, torch.full((5,), 2.5))
+    assert torch.equal(layer.running_var, torch.ones(5))
+    assert [name for name, _ in layer.named_parameters()] == ["bias"]
