@@ -12,6 +12,7 @@ from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, settings_text
 from dashboards.results import half_width
 from sweeps.records import Sweep, SweepState, TrialState
+from sweeps.spec_model import MAX_TRIALS
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _extend(spec: dict[str, Any]) -> Action:
     numbers = [Number("replicates", "seeds per point", replicates, replicates, 1000)]
     points = spec.get("num_points")
     if points:
-        numbers.insert(0, Number("num_points", "points in all", points + 10, points, 100_000))
+        numbers.insert(0, Number("num_points", "points in all", points + 10, points, MAX_TRIALS))
     return Action(
         "extend",
         "Extend",

@@ -21,6 +21,9 @@ from worker.datasets import dataset_info
 from worker.errors import WorkerError
 from worker.length import check_fits
 
+#: Runs of one spec in a batch, whose plan is held in memory.
+MAX_RUNS = 100_000
+
 
 class BatchRefused(SweepsError):
     """A batch that cannot be run as asked. Nothing was started."""
@@ -191,6 +194,11 @@ def _is_match(values: Any) -> bool:
 
 
 def _check_can_run(path: Path, spec: SweepSpec) -> None:
+    if spec.num_trials() > MAX_RUNS:
+        raise BatchRefused(
+            f"{path}: a batch plans its runs ahead and may have {MAX_RUNS:,}, this spec has "
+            f"{spec.num_trials():,}; set num_points, or submit it to a service"
+        )
     if spec.scheduler is not None:
         raise BatchRefused(
             f"{path}: scheduler must be none in a batch, which stops no point early; "

@@ -28,6 +28,8 @@ from sweeps.capacity import ClusterShape, NodeShape
 
 #: Bytes of shared memory; reports and configs are small.
 _OBJECT_STORE = 100_000_000
+#: Of each log of Ray's own processes, three of each.
+_RAY_LOG_BYTES = 20_000_000
 #: Imports torch, which takes 3 s, while a worker starts and not when its first trial does.
 PRELOAD = "worker.tune_trainable"
 # Seconds.
@@ -250,6 +252,9 @@ def _head_environment(folder: Path, token_path: Path, preload: str) -> dict[str,
         # Where Ray notes its newest cluster, which any ray.init() of the machine would then join.
         "RAY_TMPDIR": str(folder),
         "RAY_preload_python_modules": preload,
+        # Its own processes' logs: half a GB each, and five older ones, is what Ray keeps by itself.
+        "RAY_ROTATION_MAX_BYTES": str(_RAY_LOG_BYTES),
+        "RAY_ROTATION_BACKUP_COUNT": "2",
         "RAY_enable_metrics_collection": "0",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
         # Seconds a stopped trial may take to write its checkpoint before its worker is given up.

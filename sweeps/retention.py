@@ -19,6 +19,7 @@ from pathlib import Path
 from sweeps.errors import StoreUnavailable
 from sweeps.records import SweepState, TrialState
 from sweeps.retention_limits import Keep
+from sweeps.retention_ray import dead_files, session_folder
 from sweeps.store import Store
 from sweeps.store_retention import SweepFiles
 
@@ -50,7 +51,7 @@ class Plan:
     #: Progress events of sweeps that finished before ``events_before``.
     events: int
     events_before: datetime
-    #: Bytes below checkpoints, logs and tune before and after.
+    #: Bytes below checkpoints, logs and tune, and in Ray's temporary folder, before and after.
     before: int
     after: int
 
@@ -90,14 +91,21 @@ def plan(store: Store, home: Path, keep: Keep, now: datetime | None = None) -> P
     now = now or datetime.now(UTC)
     long_ago = now - timedelta(days=keep.days)
     sweeps = {sweep.id: sweep for sweep in store.sweep_states()}
+    ray = session_folder(home)
+    ray_bytes = 0 if ray is None else _size(ray)
     removals = [*_strays(home, sweeps)]
     kept = [_kept(store, home, sweep) for sweep in sweeps.values()]
-    before = sum(one.size for one in kept) + sum(removal.size for removal in removals)
+    before = sum(one.size for one in kept) + sum(removal.size for removal in removals) + ray_bytes
     for one in kept:
         removals += _needless(one, long_ago)
         over = f"its sweep keeps more than {keep.sweep_bytes:,} bytes"
         removals += _shrink([one], keep.sweep_bytes, over)
-    removals += _shrink(kept, keep.bytes, f"all sweeps keep more than {keep.bytes:,} bytes")
+    driven = {s.id for s in sweeps.values() if s.state == SweepState.RUNNING}
+    over_all = sum(one.size for one in kept) + ray_bytes - keep.bytes
+    of_ray = [] if ray is None else list(_of_ray(ray, driven, long_ago, over_all))
+    removals += of_ray
+    most = keep.bytes - ray_bytes + sum(removal.size for removal in of_ray)
+    removals += _shrink(kept, most, f"all sweeps keep more than {keep.bytes:,} bytes")
     after = before - sum(removal.size for removal in removals)
     return Plan(removals, store.old_progress(long_ago), long_ago, before, after)
 
@@ -156,6 +164,18 @@ def _strays(home: Path, sweeps: dict[str, SweepFiles]) -> Iterator[Removal]:
             if sweep is not None and sweep.state == SweepState.RUNNING and folder is newest:
                 continue
             yield Removal(folder, _size(folder), "Ray Tune's, and no driver works in it")
+
+
+def _of_ray(folder: Path, driven: set[str], long_ago: datetime, over: int) -> Iterator[Removal]:
+    """Ray's files of what has ended: beyond their days, and the oldest while too much is kept."""
+    for file in dead_files(folder, driven):
+        if file.changed < long_ago.timestamp():
+            yield Removal(file.path, file.size, "Ray's, of a process that ended long ago")
+        elif over > 0:
+            yield Removal(file.path, file.size, "Ray's, of a process that has ended; all is full")
+        else:
+            return
+        over -= file.size
 
 
 def _needless(one: _Kept, long_ago: datetime) -> Iterator[Removal]:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sweeps.domains import Finite
 
 #: Trials of one sweep, at most.
-MAX_TRIALS = 100_000
+MAX_TRIALS = 10_000_000
 
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_TRIALS)]
 Positive = Annotated[Finite, Field(gt=0)]

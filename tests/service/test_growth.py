@@ -106,7 +106,7 @@ class TestExtend:
             ({"replicates": 1}, "replicates"),
             ({"budget": {"trials": 5}}, "budget.trials"),
             ({"budget": {"steps": 5}}, "budget.steps"),
-            ({"num_points": 90_000}, "num_points"),
+            ({"num_points": 9_000_000}, "num_points"),
             ({"points": 9}, "points"),
         ],
     )

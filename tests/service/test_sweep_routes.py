@@ -77,7 +77,7 @@ class TestCreate:
             ({"base": {"dataset": "../../etc/passwd"}}, "base.dataset"),
             ({"base": {"dataset": "made-up", "batch_size": 100}}, "base.batch_size"),
             ({"resources": {"cpus": 1.0, "gpus": 2.0}}, "resources.gpus"),
-            ({"num_points": 10_000_000}, "num_points"),
+            ({"num_points": 10_000_001}, "num_points"),
             ({"colour": "blue"}, "colour"),
             ({"name": ""}, "name"),
         ],

@@ -1,5 +1,6 @@
 """What goes from the disk, what stays, and in what order."""
 
+import json
 import os
 import threading
 from datetime import UTC, datetime, timedelta
@@ -176,3 +177,69 @@ def test_a_service_keeps_within_its_budget_by_itself(store: Store, tmp_path: Pat
 
     assert left(tmp_path) == {"logs/0.log"}
     assert not thread.is_alive()
+
+
+def ray_session(home: Path, tmp_path: Path) -> Path:
+    """A temporary folder of Ray's with logs of a living and of a dead process."""
+    folder = tmp_path / "nds-x"
+    logs = folder / "session_2026-01-01_00-00-00_1_1" / "logs"
+    write(logs / "worker-ab-01000000-99999999.out", MB)
+    write(logs / f"worker-ab-01000000-{os.getpid()}.out", MB)
+    write(logs / "gcs_server.out", MB)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "ray.json").write_text(json.dumps({"folder": str(folder)}))
+    return logs
+
+
+def test_logs_of_rays_ended_processes_go_after_their_days(store: Store, tmp_path: Path) -> None:
+    logs = ray_session(tmp_path, tmp_path)
+
+    planned = plan(store, tmp_path, Keep())
+    carry_out(store, planned)
+
+    assert (planned.before, planned.after) == (3 * MB, 2 * MB)
+    assert [removal.path.name for removal in planned.removals] == [
+        "worker-ab-01000000-99999999.out"
+    ]
+    assert {path.name for path in logs.iterdir()} == {
+        "gcs_server.out",
+        f"worker-ab-01000000-{os.getpid()}.out",
+    }
+
+
+def test_rays_files_count_in_the_budget_of_all_and_go_before_checkpoints(
+    store: Store, tmp_path: Path
+) -> None:
+    logs = ray_session(tmp_path, tmp_path)
+    claim = sweep_with_files(store, tmp_path, [TrialState.FAILED], end=SweepState.FAILED)
+    for path in logs.iterdir():
+        os.utime(path)
+
+    enough = plan(store, tmp_path, Keep(bytes=5 * MB))
+    some = plan(store, tmp_path, Keep(bytes=int(3.5 * MB)))
+    little = plan(store, tmp_path, Keep(bytes=int(2.5 * MB)))
+
+    assert enough.removals == []
+    assert [r.path.parent.name for r in some.removals] == ["logs"]
+    assert [r.path.name for r in little.removals][1:] == ["0"]
+    assert little.removals[1].path == tmp_path / "checkpoints" / claim.sweep_id / "0"
+
+
+def test_tunes_folder_in_rays_goes_unless_its_sweep_is_driven(store: Store, tmp_path: Path) -> None:
+    logs = ray_session(tmp_path, tmp_path)
+    claim = claimed(store)
+    for name in (f"{claim.sweep_id}-1", "0123456789ab-1"):
+        folder = logs.parent / "artifacts" / "2026-01-01_00-00-00" / name
+        write(folder / "state.json", MB)
+        os.utime(folder, (1e9, 1e9))
+
+    removed = [removal.path.name for removal in plan(store, tmp_path, Keep()).removals]
+
+    assert "0123456789ab-1" in removed
+    assert f"{claim.sweep_id}-1" not in removed
+
+
+def test_without_a_local_ray_nothing_of_it_is_looked_for(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "ray.json").write_text('{"folder": "/nonexistent/nds"}')
+
+    assert plan(store, tmp_path, Keep()).before == 0

@@ -1,12 +1,24 @@
 """What checking a large space at submission takes, and what it still finds."""
 
+import json
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from sweeps import spec_checks
-from tests.sweeps.sweep_cases import sweep_spec
+from sweeps.batch_plan import BatchRefused, read_specs
+from sweeps.proposals import Proposal
+from sweeps.search import SweepProposer
+from tests.sweeps.sweep_cases import Curves, sweep_spec
+
+#: A thousand values of each of two rates: a million points.
+MILLION: dict[str, Any] = {
+    name: {"kind": "float", "low": 0.001, "high": 1.0, "step": 0.001}
+    for name in ("alpha_v", "alpha_s")
+}
 
 
 def test_a_grid_of_a_million_points_is_checked_at_the_ends_of_each_pair_and_at_every_value(
@@ -32,3 +44,28 @@ def test_a_grid_of_a_million_points_is_checked_at_the_ends_of_each_pair_and_at_e
     space["alpha_s"]["values"][50] = -1.0
     with pytest.raises(ValidationError, match="alpha_s"):
         sweep_spec(space=space, sampler="grid", num_points=1000)
+
+
+def test_a_driver_asks_for_the_points_of_a_grid_of_a_million_as_it_needs_them() -> None:
+    spec = sweep_spec(space=MILLION, sampler="grid", num_points=None)
+    SweepProposer(spec, Curves()).next()  # what is loaded once is nobody's grid
+    tracemalloc.start()
+
+    proposer = SweepProposer(spec, Curves())
+    proposed = [proposer.next() for _ in range(100)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert spec.num_trials() == 1_000_000
+    assert all(isinstance(one, Proposal) for one in proposed)
+    assert peak < 2_000_000
+
+
+def test_a_batch_that_could_not_hold_its_plan_is_refused(tmp_path: Path) -> None:
+    values = sweep_spec(space=MILLION, sampler="grid", num_points=None).model_dump(mode="json")
+    base = {"dataset": "digits", "depth": 10, "widen_factor": 1, "optimizer": "ndadam"}
+    path = tmp_path / "huge.json"
+    path.write_text(json.dumps(values | {"base": base}))
+
+    with pytest.raises(BatchRefused, match="may have 100,000, this spec has 1,000,000"):
+        read_specs([path])
