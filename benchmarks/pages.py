@@ -40,6 +40,7 @@ VIEWED = (
     "/plots/sensitivity/alpha_v.json",
     "/plots/parallel.json",
     "/plots/importance.json",
+    "/plots/variance.json",
     "/plots/contour.json",
     "/plots/timeline.json",
 )

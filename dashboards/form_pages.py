@@ -81,7 +81,12 @@ def new_page(
     if preset:
         found = read_preset(preset)
         if found.kind == "match":
-            return error_page(404, "Not a sweep", f"Preset {preset} is a match, not a sweep.")
+            return error_page(
+                404,
+                "Not a sweep",
+                f"Preset {preset} is a match, not a sweep. Run it from the page of all matches, or "
+                "with `ndsweep match run`.",
+            )
         spec, origin = found.spec, f"preset {preset}"
     elif source:
         sweep = store.get_sweep(source)

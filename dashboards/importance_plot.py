@@ -1,46 +1,64 @@
-"""The plot of how much each field explains of the spread between points."""
+"""The plot of the stored importance: what sets the best tenth of the points apart."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from dashboards.plots import PALETTE, Plot, figure
+from dashboards.formatting import config_value
+from dashboards.plots import LEGEND_BELOW, Plot, Row, colour, figure
 from dashboards.quantities import quantity
-from sweeps.variance_share import VarianceShare
 
 
-def importance_plot(rows: Sequence[VarianceShare], objective: str) -> Plot:
-    """A bar with its interval for each field, the most important on top."""
-    ordered = list(reversed(rows))
-    names = [f"{quantity(row.field).short} " for row in ordered]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": names,
-        "x": [100 * row.share for row in ordered],
-        "error_x": {
-            "type": "data",
-            "array": [100 * (row.high - row.share) for row in ordered],
-            "arrayminus": [100 * (row.share - row.low) for row in ordered],
-            "symmetric": False,
-            "thickness": 1.5,
-            "width": 5,
-            "color": "#8A8F98",
-        },
-        "marker": {"color": PALETTE[0]},
-        "customdata": [[100 * row.low, 100 * row.high, row.n] for row in ordered],
-        "hovertemplate": (
-            "%{y}: %{x:.0f} % (%{customdata[0]:.0f} to %{customdata[1]:.0f} %)"
-            "<br>from %{customdata[2]} points<extra></extra>"
-        ),
-    }
-    drawn = figure(
-        [trace],
-        x={
-            "title": f"share of the variance of {quantity(objective).name} (%)",
-            "range": [0, 100],
-        },
-        y={"title": "field", "type": "category"},
-        name="importance",
-        height=max(180, 70 + 34 * len(rows)),
+def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
+    """A bar for each field of each branch, the most important on top.
+
+    Args:
+        rows: As the driver stores them (PED-ANOVA): ``branch``, ``points``, ``quantile`` and
+            ``fields``, field -> share 0..1.
+    """
+    fields = sorted(
+        {name for row in rows for name in row["fields"]},
+        key=lambda name: max(row["fields"].get(name, 0.0) for row in rows),
     )
-    table = [(row.field, row.share, row.low, row.high, row.n) for row in rows]
-    return Plot(drawn, ("field", "share", "low", "high", "points"), table)
+    traces = []
+    for index, row in enumerate(rows):
+        mine = [name for name in fields if name in row["fields"]]
+        name = _branch(row)
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": name,
+                "y": [f"{quantity(field).short} " for field in mine],
+                "x": [100 * row["fields"][field] for field in mine],
+                "marker": {"color": colour(index)},
+                "hovertemplate": (
+                    f"%{{y}}: %{{x:.0f}} %<br>{name}, {row['points']:,} points<extra></extra>"
+                ),
+            }
+        )
+    share = 100 * max((row["quantile"] for row in rows), default=0.1)
+    drawn = figure(
+        traces,
+        x={"title": f"importance for the best {share:g} % of points (%)", "range": [0, 100]},
+        y={
+            "title": "field",
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [f"{quantity(field).short} " for field in fields],
+        },
+        name="importance",
+        height=max(200, 90 + 26 * sum(len(row["fields"]) for row in rows)),
+        **(LEGEND_BELOW if len(rows) > 1 else {}),
+    )
+    table: list[Row] = [
+        (_branch(row), field, row["fields"][field], row["points"])
+        for row in rows
+        for field in reversed(fields)
+        if field in row["fields"]
+    ]
+    return Plot(drawn, ("branch", "field", "importance", "points"), table)
+
+
+def _branch(row: Mapping[str, Any]) -> str:
+    fixed = ", ".join(f"{quantity(k).name} {config_value(v)}" for k, v in row["branch"].items())
+    return fixed or "all points"

@@ -17,6 +17,7 @@ from dashboards.reading import StoreDep, mlflow_experiment, objective_metric, pr
 from dashboards.sweep_list import ListQuery, match_list
 from dashboards.tables import TrialQuery, trial_table
 from dashboards.templating import page
+from sweeps.presets import preset_names, read_preset
 from sweeps.records import Sweep
 from sweeps.store import Store
 
@@ -35,6 +36,7 @@ def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResp
         section="matches",
         address="/matches",
         listing="part_matches.html",
+        presets=[p for p in map(read_preset, preset_names()) if p.kind == "match"],
         **match_list(store, query),
     )
 

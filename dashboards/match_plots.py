@@ -2,8 +2,19 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
-from dashboards.plots import LEGEND_BELOW, PALETTE, Plot, Row, band, figure, log_axis, wide_axis
+from dashboards.plots import (
+    LEGEND_BELOW,
+    PALETTE,
+    Plot,
+    Row,
+    band,
+    figure,
+    log_axis,
+    readable_range,
+    wide_axis,
+)
 from dashboards.quantities import layer_order, quantity
 from sweeps.match_result import Curves, LayerRow, Verdict
 
@@ -54,7 +65,7 @@ def match_curves(
             "title": "‖Δw‖/‖w‖ (per step)",
             "domain": [0.36, 1],
             **log_axis([*source, *target]),
-            "range": _readable_range([*source, *target]),
+            "range": readable_range([*source, *target]),
         },
         name="match-curves",
         height=520,
@@ -64,13 +75,6 @@ def match_curves(
     )
     columns = ("step", "source", "target", "target_low", "target_high", "formula")
     return Plot(drawn, columns, _rows(curves))
-
-
-def _readable_range(values: Sequence[float]) -> list[float]:
-    """Ends of the log axis: a cosine ends at zero, and its last steps would fill the plot."""
-    peak = max(values)
-    lowest = max(min(values), 2e-3 * peak) if min(values) > 0 else 2e-3 * peak
-    return [math.log10(lowest / 1.2), math.log10(1.3 * peak)]
 
 
 def _tolerance_band(
@@ -205,11 +209,22 @@ def implied_rates(layers: Sequence[LayerRow], *, rate_name: str, rate: float | N
                 "name": kind.replace("_", " ") or "not probed",
                 "x": [row["layer"] for row in mine],
                 "y": [row["implied_rate"] for row in mine],
-                "customdata": [math.expm1(row["log_ratio"]) for row in mine],
+                "error_y": {
+                    "type": "data",
+                    "array": [_reach(row, "implied_high") for row in mine],
+                    "arrayminus": [_reach(row, "implied_low") for row in mine],
+                    "symmetric": False,
+                    "thickness": 1.5,
+                    "width": 5,
+                    "color": ink,
+                },
+                "customdata": [
+                    [math.expm1(row["log_ratio"]), _interval_words(row)] for row in mine
+                ],
                 "marker": {"color": ink, "symbol": marker, "size": 10},
                 "hovertemplate": (
-                    f"%{{x}}<br>{what.short} %{{y:.4g}}<br>"
-                    "source over target %{customdata:+.1%}<extra></extra>"
+                    f"%{{x}}<br>{what.short} %{{y:.4g}} %{{customdata[1]}}<br>"
+                    "source over target %{customdata[0]:+.1%}<extra></extra>"
                 ),
             }
         )
@@ -230,8 +245,24 @@ def implied_rates(layers: Sequence[LayerRow], *, rate_name: str, rate: float | N
         **LEGEND_BELOW,
         shapes=_rate_line(rate),
     )
-    rows = [(r["layer"], r["kind"], r["implied_rate"], r["log_ratio"]) for r in ordered]
-    return Plot(drawn, ("layer", "kind", f"implied_{rate_name}", "log_ratio"), rows)
+    rows = [(r["layer"], r["kind"], r["implied_rate"], *_ends(r), r["log_ratio"]) for r in ordered]
+    columns = ("layer", "kind", f"implied_{rate_name}", "low", "high", "log_ratio")
+    return Plot(drawn, columns, rows)
+
+
+def _ends(row: LayerRow) -> tuple[float | None, float | None]:
+    """The interval; results of before layers had one lack it."""
+    return row.get("implied_low"), row.get("implied_high")
+
+
+def _reach(row: LayerRow, end: Literal["implied_low", "implied_high"]) -> float:
+    value = row.get(end)
+    return 0.0 if value is None else abs(value - row["implied_rate"])
+
+
+def _interval_words(row: LayerRow) -> str:
+    low, high = _ends(row)
+    return "" if low is None or high is None else f"({low:.4g} to {high:.4g})"
 
 
 def _rate_line(rate: float | None) -> list[dict[str, object]]:

@@ -12,6 +12,7 @@ from dashboards.plots import (
     colour,
     dash,
     figure,
+    readable_range,
     wide_axis,
 )
 from dashboards.quantities import quantity
@@ -122,8 +123,9 @@ def curves_plot(
     """
     what = quantity(metric)
     bands, lines, rows = [], [], list[Row]()
+    inks = _inks(curves)
     for index, curve in enumerate(curves):
-        ink = colour(index)
+        ink = inks[index]
         mean, low, high = (
             [what.shown(value) for value in values]
             for values in (curve.mean, curve.low, curve.high)
@@ -147,16 +149,26 @@ def curves_plot(
         )
         columns = (curve.steps, curve.mean, curve.low, curve.high)
         rows += [(curve.label, *row, curve.n) for row in zip(*columns, strict=True)]
+    shown = [y for line in lines for y in _floats(line["y"])]
+    axis = wide_axis(shown)
     drawn = figure(
         [*bands, *lines],
         x={"title": "step t (optimizer steps)", "rangemode": "tozero"},
-        y={"title": what.axis, **wide_axis([y for line in lines for y in _floats(line["y"])])},
+        y={"title": what.axis, **axis, **({"range": readable_range(shown)} if axis else {})},
         name=name,
         height=380,
         shapes=[_final(optimizer, value) for optimizer, value in finals],
         **LEGEND_BELOW,
     )
     return Plot(drawn, ("arm", "step", "mean", "low", "high", "seeds"), rows)
+
+
+def _inks(curves: Sequence[MeanCurve]) -> list[str]:
+    """The colour of each curve: its optimizer's, where no two have the same."""
+    names = [curve.optimizer for curve in curves]
+    if len(set(names)) == len(names):
+        return [OPTIMIZER_COLOURS.get(name, PALETTE[5]) for name in names]
+    return [colour(index) for index in range(len(curves))]
 
 
 def _floats(values: object) -> list[float]:

@@ -1,11 +1,12 @@
 """Plots of a sweep and of a trial: each one a read of the store, thinned to what a screen shows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
 from dashboards.error_pages import PageRoute, error_page
+from dashboards.formatting import config_value
 from dashboards.plot_answers import Form, plot_answer
 from dashboards.point_cache import all_points
 from dashboards.quantities import layer_order, quantity
@@ -13,7 +14,8 @@ from dashboards.reading import StoreDep, is_log, is_maximized, objective_metric,
 from dashboards.results import settings, trend
 from dashboards.sweep_plots import Curve, learning_curves, sensitivity
 from dashboards.trial_plots import Samples, layer_curves, metric_curves
-from sweeps.records import Sweep, Trial
+from sweeps.domains import same
+from sweeps.records import Point, Sweep, Trial
 from sweeps.store import Store
 from worker.measurement import Series
 
@@ -23,6 +25,9 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 CURVE_POINTS = 6
 #: Values per line; more than a screen has pixels for is not sent.
 MAX_SAMPLES = 300
+
+#: Fields that a curve's label has whether they differ or not.
+_ALWAYS = ("optimizer", "alpha_v", "lr")
 
 #: Metrics that a trial's page draws on axes of their own, with their caption.
 METRIC_PLOTS = {
@@ -55,7 +60,7 @@ def curves_plot(sweep_id: str, form: Form, metric: str = "", store: Store = Stor
     name = metric or objective_metric(sweep)
     order = "-mean" if is_maximized(sweep) else "mean"
     best = store.points(sweep_id, sort=order, limit=CURVE_POINTS).items
-    labels = {point.number: _label(sweep, point.number, point.params) for point in best}
+    labels = curve_labels(best)
     found = store.point_curves(sweep_id, name, list(labels), max_points=MAX_SAMPLES)
     curves = [Curve(labels[c.point], c.steps, c.mean, c.sd, c.n) for c in found]
     return plot_answer(
@@ -66,16 +71,34 @@ def curves_plot(sweep_id: str, form: Form, metric: str = "", store: Store = Stor
     )
 
 
-def _label(sweep: Sweep, number: int, params: dict[str, object]) -> str:
-    """``12 · ndadam · α^v 0.05``: enough to tell curves apart, not the whole config."""
-    parts = [str(number)]
-    if "optimizer" in params:
-        parts.append(str(params["optimizer"]))
-    for name in ("alpha_v", "lr"):
+def curve_labels(points: Sequence[Point]) -> dict[int, str]:
+    """``12 · ndadam · α^v 0.05``: the optimizer, its rate, and what else tells the curves apart.
+
+    Two fields beyond those at most; the leaderboard has the rest.
+    """
+    names = dict.fromkeys(name for point in points for name in point.params)
+    apart = [
+        name
+        for name in names
+        if name not in _ALWAYS and len({same(point.params.get(name)) for point in points}) > 1
+    ]
+    return {
+        point.number: " · ".join([str(point.number), *_words(point.params, [*_ALWAYS, *apart[:2]])])
+        for point in points
+    }
+
+
+def _words(params: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
+    for name in names:
         value = params.get(name)
-        if isinstance(value, int | float):
-            parts.append(f"{quantity(name).symbol} {value:.3g}")
-    return " · ".join(parts)
+        if value is None:
+            continue
+        if name == "optimizer":
+            yield str(value)
+        elif isinstance(value, float):
+            yield f"{quantity(name).short} {value:.3g}"
+        else:
+            yield f"{quantity(name).short} {config_value(value)}"
 
 
 @router.get("/sweeps/{sweep_id}/plots/sensitivity/{param}.{form}")
@@ -98,7 +121,7 @@ def sensitivity_plot(sweep_id: str, param: str, form: Form, store: Store = Store
         plot,
         form,
         file_name=f"{sweep_id}-sensitivity-{_file_part(param)}",
-        empty="No point has finished yet.",
+        empty="No point that sets this field has finished yet.",
     )
 
 

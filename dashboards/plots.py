@@ -92,7 +92,20 @@ def log_axis(values: Iterable[float]) -> dict[str, Any]:
     step = max(1, round(decades / 6))
     exponents = range(math.floor(low) - 1, math.ceil(high) + 2, step)
     ticks = [digit * 10.0**exponent for exponent in exponents for digit in digits]
-    return {"type": "log", "tickvals": ticks, "ticktext": [_tick(value) for value in ticks]}
+    axis = {"type": "log", "tickvals": ticks, "ticktext": [_tick(value) for value in ticks]}
+    # Around a single value plotly would choose a range that starts at zero.
+    return axis if decades > 0 else axis | {"range": [low - 0.5, low + 0.5]}
+
+
+def readable_range(values: Iterable[float], least: float = 2e-3) -> list[float]:
+    """Ends of a log axis: a cosine ends at zero, and its last steps would fill the plot.
+
+    ``least`` is the part of the largest value below which nothing is shown at first.
+    """
+    found = list(values)
+    peak, lowest = max(found), min(found)
+    lowest = max(lowest, least * peak) if lowest > 0 else least * peak
+    return [math.log10(lowest / 1.2), math.log10(1.3 * peak)]
 
 
 def _tick(value: float) -> str:

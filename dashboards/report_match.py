@@ -100,20 +100,32 @@ def _layers(layers: list[LayerRow], name: str) -> list[Block]:
     if not layers:
         return []
     ordered = sorted(layers, key=lambda row: layer_order(row["layer"]))
-    marks = [Mark(row["layer"], PALETTE[0], row["implied_rate"]) for row in ordered]
+    marks = [_mark(row) for row in ordered]
     drawing = interval_chart("implied-rates", marks, x_label=f"{name} that the layer asks for")
     rows = tuple(
         (
             row["layer"],
             row["kind"].replace("_", " ") or "not probed",
             number(row["implied_rate"]),
+            _ends(_mark(row)),
             _percent(row["log_ratio"]),
         )
         for row in ordered
     )
-    head = ("layer", "kind", name, "source over target")
-    caption = f"The {name} that each layer alone would ask for."
+    head = ("layer", "kind", name, "95 % interval", "source over target")
+    caption = f"The {name} that each layer alone would ask for, with its interval over seeds."
     return [Heading("Layer by layer"), Picture(drawing, caption), Table(head, rows)]
+
+
+def _mark(row: LayerRow) -> Mark:
+    low, high = row.get("implied_low"), row.get("implied_high")
+    return Mark(row["layer"], PALETTE[0], row["implied_rate"], low, high)
+
+
+def _ends(mark: Mark) -> str:
+    if mark.low is None or mark.high is None:
+        return "–"
+    return f"{number(mark.low)} to {number(mark.high)}"
 
 
 def _percent(log_ratio: float) -> str:

@@ -15,6 +15,7 @@ from dashboards.point_cache import all_points, kept
 from dashboards.quantities import quantity
 from dashboards.reading import StoreDep, is_log, is_maximized, objective_metric, space
 from dashboards.timeline_plot import timeline_plot
+from dashboards.variance_plot import variance_plot
 from sweeps.records import Point, Sweep
 from sweeps.store import Store
 from sweeps.variance_share import LEAST_POINTS, variance_shares
@@ -41,13 +42,28 @@ def contour_fields(sweep: Sweep) -> list[tuple[str, str]]:
 
 @router.get("/sweeps/{sweep_id}/plots/importance.{form}")
 def importance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
-    """How much of the spread between points each field explains."""
+    """What sets the best points apart, as the sweep's driver found it."""
+    sweep = store.get_sweep(sweep_id)
+    rows = (sweep.result or {}).get("importance")
+    empty = (
+        "Importance is not computed yet; it comes with the sweep's next whole analysis."
+        if rows is None
+        else "Importance needs 10 finished points that vary two fields or more."
+    )
+    return plot_answer(
+        importance_plot(rows or []), form, file_name=f"{sweep_id}-importance", empty=empty
+    )
+
+
+@router.get("/sweeps/{sweep_id}/plots/variance.{form}")
+def variance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
+    """How much of the spread between all points each field explains by itself."""
     sweep = store.get_sweep(sweep_id)
     points = all_points(store, sweep)
-    rows = kept(store, sweep, "importance", lambda: variance_shares(space(sweep), points))
-    plot = importance_plot(rows, objective_metric(sweep))
-    empty = f"Importance needs {LEAST_POINTS} finished points that vary a field."
-    return plot_answer(plot, form, file_name=f"{sweep_id}-importance", empty=empty)
+    rows = kept(store, sweep, "variance", lambda: variance_shares(space(sweep), points))
+    plot = variance_plot(rows, objective_metric(sweep))
+    empty = f"Shares of the variance need {LEAST_POINTS} finished points that vary a field."
+    return plot_answer(plot, form, file_name=f"{sweep_id}-variance", empty=empty)
 
 
 @router.get("/sweeps/{sweep_id}/plots/parallel.{form}")

@@ -126,6 +126,9 @@ GROUPS = (
         (
             _field("resources.cpus", "CPU cores per trial", "1 if unset"),
             _field("resources.gpus", "GPUs per trial", "1, or a share of one"),
+            _field(
+                "resources.trials_per_gpu", "Trials per GPU", "up to 8 side by side, 1 if unset"
+            ),
             _field("concurrency", "Trials at once", "unset: as many as fit"),
             _field("budget.trials", "At most trials"),
             _field("budget.gpu_hours", "At most GPU time (h)"),

@@ -105,7 +105,7 @@ def _sensitivity_note(sweep: Sweep) -> str:
 def _importance_note(sweep: Sweep) -> str:
     if is_adaptive(sweep):
         return "the search looked at results, so importance describes the points it tried"
-    return "importance leaves interactions out, so shares need not add up to 100 %"
+    return "interactions count for no field, so shares of the variance need not add up to 100 %"
 
 
 def overview_values(store: Store, sweep: Sweep, here: str) -> dict[str, Any]:

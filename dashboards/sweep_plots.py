@@ -151,7 +151,7 @@ def sensitivity(
         )
     drawn = figure(
         traces,
-        x={"title": quantity(param).axis, **(_log(settings) if log else {})},
+        x={"title": quantity(param).axis, **(_log(settings) if log else _around_one(settings))},
         y={"title": what.axis, **_range_of_points(settings, objective)},
         name=f"sensitivity-{param}",
         height=300,
@@ -172,6 +172,16 @@ def _range_of_points(settings: Sequence[Setting], objective: str) -> dict[str, o
 
 def _log(settings: Sequence[Setting]) -> dict[str, object]:
     return log_axis(s.value for s in settings if isinstance(s.value, float))
+
+
+def _around_one(settings: Sequence[Setting]) -> dict[str, object]:
+    """Fit a linear axis to a single number: plotly would show one on either side of it."""
+    values = {s.value for s in settings if isinstance(s.value, float)}
+    if len(values) != 1 or any(isinstance(s.value, str) for s in settings):
+        return {}
+    [value] = values
+    half = 0.5 * abs(value) or 1.0
+    return {"range": [value - half, value + half]}
 
 
 def _markers(

@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sweeps.analysis import analyse
 from sweeps.batch_plan import Membership
 from sweeps.batch_results import (
     AttemptNote,
@@ -21,6 +20,7 @@ from sweeps.batch_results import (
     result_paths,
 )
 from sweeps.batch_specs import join_specs, spec_identity, stored_spec
+from sweeps.driver_analysis import driver_analysis
 from sweeps.errors import SweepsError, SweepStateConflict
 from sweeps.import_specs import runs_by_spec
 from sweeps.records import TrialState
@@ -119,7 +119,7 @@ def _import_spec(
         num_trials=spec.num_trials(),
     )
     if done.added or done.replaced:
-        store.set_imported_result(done.sweep.id, analyse(store, done.sweep.id))
+        store.set_imported_result(done.sweep.id, driver_analysis(store, done.sweep.id))
     return replace(done, sweep=store.get_sweep(done.sweep.id))
 
 

@@ -104,6 +104,9 @@ class LayerRow(TypedDict):
     kind: str
     log_ratio: float
     implied_rate: float
+    #: 95 % t-interval of implied_rate over the verdict's seeds; None for a single seed.
+    implied_low: float | None
+    implied_high: float | None
 
 
 class Curves(TypedDict):

@@ -95,16 +95,18 @@ class MatchRuns:
                 found.append((layer, values[-1] / usual))
         return max(found, key=lambda pair: pair[1], default=None)
 
-    def pairs(self, sources: Sequence[Trial], targets: Sequence[Trial]) -> list[Pair]:
+    def pairs(
+        self, sources: Sequence[Trial], targets: Sequence[Trial], name: str = HEADLINE
+    ) -> list[Pair]:
         """Whole runs of source and target with the same seed, at the chosen level.
 
         A recorded source stands beside every target.
         """
         if self.spec.source.curve is not None:
-            wanted = self.wanted([]).values
-            return [Pair(wanted, self.series(target).values) for target in targets]
+            wanted = self.wanted([], name).values
+            return [Pair(wanted, self.series(target, name).values) for target in targets]
         return [
-            Pair(self.wanted([source]).values, self.series(target).values)
+            Pair(self.wanted([source], name).values, self.series(target, name).values)
             for source, target in zip(sources, targets, strict=True)
         ]
 

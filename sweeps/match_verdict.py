@@ -15,6 +15,7 @@ from ndadam.matching import (
     rms_log_error,
     smooth,
 )
+from ndadam.statistics import mean_interval
 from ndadam.theory import CRITERIA, Criterion
 from sweeps.match_calibration import first_slope
 from sweeps.match_result import Interval, LayerRow, Verdict
@@ -113,15 +114,33 @@ def layer_rows(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[Laye
         if not (any(source.values) and any(moving.values)):
             continue
         gap = log_ratio(criterion, Pair(source.values, moving.values), spec.least_block)
+        half = _half_width(spec, criterion, _windowed(spec, runs, state, name))
+        low, high = (
+            None if half is None else state.rate * math.exp((gap + sign * half) / slope)
+            for sign in (-1.0, 1.0)
+        )
         rows.append(
             LayerRow(
                 layer=layer,
                 kind=kinds.get(layer, ""),
                 log_ratio=gap,
                 implied_rate=state.rate * math.exp(gap / slope),
+                implied_low=low,
+                implied_high=high,
             )
         )
     return rows
+
+
+def _half_width(spec: MatchSpec, criterion: Criterion, pairs: Sequence[Pair]) -> float | None:
+    """Of the t-interval of a layer's log ratio over seeds; None for a single seed.
+
+    Also None where a seed's layer stands still, and has no ratio.
+    """
+    if len(pairs) < 2 or not all(any(p.source) and any(p.target) for p in pairs):
+        return None
+    found = mean_interval([log_ratio(criterion, pair, spec.least_block) for pair in pairs])
+    return None if found.high is None else found.high - found.mean
 
 
 def _measured(spec: MatchSpec, pairs: list[Pair], criterion: Criterion) -> LogRatio:
@@ -145,9 +164,11 @@ def _measured(spec: MatchSpec, pairs: list[Pair], criterion: Criterion) -> LogRa
     )
 
 
-def _windowed(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> list[Pair]:
+def _windowed(
+    spec: MatchSpec, runs: MatchRuns, state: MatchState, name: str = HEADLINE
+) -> list[Pair]:
     start, stop = (-(-step // spec.record_every) for step in spec.chosen_window())
-    return [pair.part(start, stop) for pair in runs.pairs(state.sources, state.verdicts)]
+    return [pair.part(start, stop) for pair in runs.pairs(state.sources, state.verdicts, name)]
 
 
 def _smoothed(

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from sweeps import store_connection
+from sweeps.driver_analysis import driver_analysis
 from sweeps.records import Claim, NewTrial, SweepState, TrialState
 from sweeps.store import Store
 from tests.dashboards.seeding_match import match_result, match_spec
@@ -238,6 +239,7 @@ def finished_sweep(store: Store, name: str, clock: Clock, num_points: int = 10) 
         },
     )
     store.set_mlflow_run(store.trial(sweep_id, 0).attempts[0].id, "c3d4")
+    store.set_result(claimed, driver_analysis(store, sweep_id))
     store.release(claimed, SweepState.COMPLETE, "all done")
     return sweep_id
 

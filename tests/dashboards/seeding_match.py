@@ -98,6 +98,8 @@ def _layers() -> list[LayerRow]:
                 "kind": kind,
                 "log_ratio": log_ratio,
                 "implied_rate": RATE * math.exp(log_ratio),
+                "implied_low": RATE * math.exp(log_ratio - 0.02),
+                "implied_high": RATE * math.exp(log_ratio + 0.02),
             }
         )
     return rows

@@ -176,6 +176,17 @@ def test_a_preset_is_queued_by_one_button(form_client: TestClient, empty_store: 
     assert answer.headers["location"] == f"/sweeps/{sweep.id}"
 
 
+def test_a_match_is_queued_from_the_page_of_all_matches(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    assert "/presets/quickstart-match/submit" in open_page(form_client, "/matches").addresses
+
+    answer = form_client.post("/presets/quickstart-match/submit")
+
+    [match] = empty_store.list_sweeps().items
+    assert (match.kind, answer.headers["location"]) == ("match", f"/matches/{match.id}")
+
+
 def test_a_preset_that_cannot_run_here_says_why(form_client: TestClient) -> None:
     answer = form_client.post("/presets/paper-table1-cifar10/submit")
 

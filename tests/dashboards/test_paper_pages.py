@@ -87,7 +87,12 @@ def test_a_figure_draws_a_line_for_every_arm(paper_client: TestClient, figure) -
 def test_figure_2_shows_where_the_paper_s_curves_end(paper_client: TestClient) -> None:
     answer = paper_client.get("/paper/plots/fig2.json").json()
 
-    assert [shape["y0"] for shape in answer["layout"]["shapes"]] == [4.61, 6.14, 4.53]
+    ends = answer["layout"]["shapes"]
+    assert [shape["y0"] for shape in ends] == [4.61, 6.14, 4.53]
+    # Each in the colour of the curve that it belongs to.
+    drawn = [t["line"]["color"] for t in answer["data"] if t["mode"] == "lines" and t["name"]]
+    assert drawn == [shape["line"]["color"] for shape in ends]
+    assert len(set(drawn)) == 3
 
 
 def test_a_table_s_plot_holds_the_paper_s_and_our_points(paper_client: TestClient) -> None:
@@ -119,6 +124,15 @@ def test_a_band_reaches_from_the_smallest_to_the_largest_seed() -> None:
     strip, line = plot.figure["data"]
     assert strip["y"] == pytest.approx([30, 20, 5, 15])
     assert line["y"] == pytest.approx([20, 10])
+
+
+def test_the_end_of_a_cosine_does_not_fill_the_axis() -> None:
+    fading = (1e-2, 5e-3, 1e-12)
+    curve = MeanCurve("SGD", "sgd", (10, 20, 30), fading, fading, fading, 1)
+
+    axis = curves_plot("fig1b", "effective_lr/conv5", [curve]).figure["layout"]["yaxis"]
+
+    assert axis["range"] == pytest.approx([-4.78, -1.89], abs=0.02)
 
 
 def test_new_runs_are_seen(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from dashboards.match_plots import implied_rates, is_inside, match_curves
-from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS
+from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS, curve_labels
 from dashboards.plots import PALETTE, log_axis, wide_axis
 from dashboards.quantities import quantity
 from dashboards.sweep_plots import Curve, Setting, Trend, learning_curves, sensitivity
 from dashboards.trial_plots import layer_curves, metric_curves
 from sweeps.match_result import Curves
+from sweeps.records import Point, TrialState
 from tests.dashboards.seeding_match import match_result
 
 CURVE = Curve("0 · ndadam", [10, 20], [0.5, 0.02], [0.1, 0.03], [3, 3])
@@ -118,6 +119,30 @@ class TestSensitivity:
         assert 1.0 < low < 1.8
         assert 4.1 < high < 5.0
 
+    @pytest.mark.parametrize(("log", "ends"), [(False, [0.05, 0.15]), (True, [-1.5, -0.5])])
+    def test_a_single_value_lies_in_the_middle_of_its_axis(
+        self, log: bool, ends: list[float]
+    ) -> None:
+        one = [Setting(3, 0.1, 0.02, None, 1, "sgd")]
+
+        plot = sensitivity("lr", "test_error", one, [], log=log, selected=None)
+
+        assert plot.figure["layout"]["xaxis"]["range"] == pytest.approx(ends)
+
+
+class TestLabels:
+    def test_they_say_what_tells_the_curves_apart_and_no_more(self) -> None:
+        def point(number: int, **params: object) -> Point:
+            return Point("s", number, params, 0.1, None, 1, TrialState.COMPLETE)
+
+        fixed = point(1, optimizer="ndadam", bn_scale="fixed", gamma_c=2.5, depth=22)
+        free = point(4, optimizer="ndadam", bn_scale="trainable", depth=22)
+
+        assert curve_labels([fixed, free]) == {
+            1: "1 · ndadam · BN scales fixed · γ<sub>C</sub> 2.5",
+            4: "4 · ndadam · BN scales trainable",
+        }
+
 
 class TestTrialPlots:
     def test_metrics_of_one_unit_share_an_axis(self) -> None:
@@ -205,6 +230,19 @@ class TestMatchPlots:
         }
         assert plot.figure["layout"]["xaxis"]["categoryarray"][-1] == "conv10"
         assert plot.figure["layout"]["shapes"][0]["y0"] == 0.0492
+        [row, *_] = table(plot.csv())
+        assert float(row["low"]) < float(row["implied_alpha_v"]) < float(row["high"])
+        bars = plot.figure["data"][0]["error_y"]
+        assert bars["array"][0] == float(row["high"]) - float(row["implied_alpha_v"])
+
+    def test_a_layer_of_one_seed_has_no_interval(self) -> None:
+        rows = [
+            {**row, "implied_low": None, "implied_high": None} for row in match_result()["layers"]
+        ]
+        plot = implied_rates(rows, rate_name="alpha_v", rate=None)  # type: ignore[arg-type]
+
+        assert {row["low"] for row in table(plot.csv())} == {""}
+        assert not any(plot.figure["data"][0]["error_y"]["array"])
 
 
 class TestAxes:

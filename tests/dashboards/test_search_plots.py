@@ -11,6 +11,7 @@ from dashboards.importance_plot import importance_plot
 from dashboards.parallel_plot import MAX_LINES, UNUSED, parallel_plot
 from dashboards.scales import scale_of
 from dashboards.timeline_plot import MOST_LANES, lanes_of, timeline_plot
+from dashboards.variance_plot import variance_plot
 from sweeps.records import Point, TrialState
 from sweeps.store_timeline import Span
 from sweeps.variance_share import VarianceShare
@@ -161,13 +162,27 @@ class TestImportance:
     def test_the_most_important_is_on_top_with_its_interval(self) -> None:
         rows = [VarianceShare("alpha_v", 0.6, 0.5, 0.7, 40), VarianceShare("lr", 0.1, 0, 0.3, 20)]
 
-        plot = importance_plot(rows, "validation_error")
+        plot = variance_plot(rows, "validation_error")
 
         [bars] = plot.figure["data"]
         assert bars["x"] == [10.0, 60.0]
         assert bars["error_x"]["array"] == pytest.approx([20.0, 10.0])
         assert bars["error_x"]["arrayminus"] == pytest.approx([10.0, 10.0])
         assert plot.rows[0] == ("alpha_v", 0.6, 0.5, 0.7, 40)
+
+    def test_importance_has_bars_for_each_branch_and_the_same_order_in_all(self) -> None:
+        def row(optimizer: str, **fields: float) -> dict[str, object]:
+            branch = {"optimizer": optimizer}
+            return {"branch": branch, "points": 40, "quantile": 0.1, "fields": fields}
+
+        plot = importance_plot([row("sgd", lr=0.9, gamma_c=0.1), row("ndadam", gamma_c=1.0)])
+
+        first, second = plot.figure["data"]
+        assert first["x"] == [90.0, 10.0]
+        assert (second["name"], second["x"]) == ("optimizer ndadam", [100.0])
+        assert plot.figure["layout"]["yaxis"]["categoryarray"][-1] == "γ<sub>C</sub> "
+        assert plot.rows[-1] == ("optimizer ndadam", "gamma_c", 1.0, 40)
+        assert plot.columns == ("branch", "field", "importance", "points")
 
 
 class TestTimeline:

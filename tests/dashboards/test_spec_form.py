@@ -145,3 +145,9 @@ def test_every_control_stands_for_a_field_of_the_spec() -> None:
         known |= {f"{part}.{name}" for name in schema["$defs"][model]["properties"]}
 
     assert set(FIELDS) <= known
+
+
+def test_several_trials_of_one_card_are_a_field_of_the_form() -> None:
+    spec = spec_of(FormValues({"resources.gpus": "1", "resources.trials_per_gpu": "4"}))
+
+    assert spec["resources"] == {"gpus": 1, "trials_per_gpu": 4}

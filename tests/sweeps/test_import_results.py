@@ -247,6 +247,8 @@ def test_runs_kept_beside_a_report_can_be_imported(store: Store, out: Path, spec
     points = {p.number: p.params["optimizer"] for p in store.all_points(table.id)}
     assert points.items() >= {0: "sgd", 2: "adam", 4: "ndadam"}.items()
     [figure] = store.all_points(sweeps["paper-fig1b"].id)
+    # Like a driver's own result: nothing to compute later.
+    assert store.get_sweep(table.id).result["importance"] == []
     # The batch had a spec of this point alone; in the preset it is the second.
     assert (figure.number, figure.params["lr"]) == (1, 0.05)
     assert [done.added for done in import_results(store, out).sweeps] == [0, 0]

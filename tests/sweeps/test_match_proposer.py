@@ -145,6 +145,8 @@ def test_layers_say_what_each_alone_would_ask_for():
     layers = {row["layer"]: row for row in result["layers"]}
     assert layers["conv2"]["kind"] == "invariant"
     assert layers["conv1"]["implied_rate"] == pytest.approx(result["verdict"]["rate"], rel=0.05)
+    for row in layers.values():
+        assert row["implied_low"] < row["implied_rate"] < row["implied_high"]
     assert result["classes"]["invariant"] == 48
 
 
