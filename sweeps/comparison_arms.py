@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from sweeps.analysis import analysis
+from sweeps.analysis import ArmResult, analysis
 from sweeps.errors import SweepStateConflict
 from sweeps.records import Sweep, Trial, TrialState
 from sweeps.spec_model import SpecModel, SweepRef
@@ -86,7 +86,25 @@ def objective_of(sweep: Sweep) -> str | None:
 
 def collect(store: Store, refs: Sequence[ArmRef]) -> list[list[Arm]]:
     """The arms of each reference. Raises NotFound, SweepStateConflict, FieldError."""
-    return [list(_arms(store, ref, f"arms.{index}")) for index, ref in enumerate(refs)]
+    groups = [list(_arms(store, ref, f"arms.{index}")) for index, ref in enumerate(refs)]
+    _refuse_shared_trials(groups)
+    return groups
+
+
+def _refuse_shared_trials(groups: Sequence[list[Arm]]) -> None:
+    """A trial on both sides makes them alike: no test of two samples holds then."""
+    seen: set[tuple[str, int]] = set()
+    for index, arms in enumerate(groups):
+        for arm in arms:
+            for trial in arm.trials:
+                key = (arm.sweep.id, trial.number)
+                if key in seen:
+                    raise FieldError(
+                        f"arms.{index}",
+                        f"trial {trial.number} of sweep {arm.sweep.id} is in two arms; each needs "
+                        "trials of its own",
+                    )
+                seen.add(key)
 
 
 def _arms(store: Store, ref: ArmRef, path: str) -> Iterator[Arm]:
@@ -96,12 +114,15 @@ def _arms(store: Store, ref: ArmRef, path: str) -> Iterator[Arm]:
             f"cannot compare sweep {sweep.id}: it is {sweep.state.value}, not finished",
             field=f"{path}.sweep",
         )
-    if ref.trials is not None:
-        trials = [store.trial(sweep.id, number) for number in dict.fromkeys(ref.trials)]
-        yield _arm(store, sweep, trials, ref.label, None, (False, 1))
-        return
     found = analysis(store, sweep.id) if sweep.kind == "sweep" else None
     best = {arm.point: arm for arm in found.arms if arm.point is not None} if found else {}
+    if ref.trials is not None:
+        trials = [store.trial(sweep.id, number) for number in dict.fromkeys(ref.trials)]
+        # Named one by one, the trials of a selected point are as optimistic as the point.
+        of = [best[trial.point] for trial in trials if trial.point in best]
+        picked = next((arm for arm in of if arm.selected), None)
+        yield _arm(store, sweep, trials, ref.label, None, _chosen(picked))
+        return
     numbers = list(best) if ref.point is None else [ref.point]
     if not numbers:
         raise FieldError(f"{path}.sweep", f"sweep {sweep.id} has no point with a mean")
@@ -109,10 +130,13 @@ def _arms(store: Store, ref: ArmRef, path: str) -> Iterator[Arm]:
         trials = _trials_of_point(store, sweep.id, number)
         if not trials:
             raise FieldError(f"{path}.point", f"sweep {sweep.id} has no point {number}")
-        arm = best.get(number)
-        chosen = (arm.selected, arm.points) if arm else (False, 1)
         label = ref.label if len(numbers) == 1 else None
-        yield _arm(store, sweep, trials, label, number, chosen)
+        yield _arm(store, sweep, trials, label, number, _chosen(best.get(number)))
+
+
+def _chosen(arm: ArmResult | None) -> tuple[bool, int]:
+    """Whether a point was selected, and from how many."""
+    return (arm.selected, arm.points) if arm else (False, 1)
 
 
 def _trials_of_point(store: Store, sweep_id: str, point: int) -> list[Trial]:

@@ -99,7 +99,7 @@ def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
         "detectable_difference": _detectable(usable, metric),
         "differing_fields": _differing(arms),
         "mixed_provenance": _mixed(arms),
-        "notes": notes + _warnings(arms),
+        "notes": notes + _warnings(arms) + _doubts(usable, metric, pairing=pairing),
     }
 
 
@@ -305,6 +305,29 @@ def _mixed(arms: Sequence[Arm]) -> list[dict[str, Any]]:
         if len({value for found in values.values() for value in found}) > 1:
             rows.append({"what": name, "values": values})
     return rows
+
+
+def _doubts(arms: Sequence[Arm], metric: str, *, pairing: bool) -> list[str]:
+    """Why an interval, or a method, may not be what it looks like."""
+    found = []
+    for arm in arms:
+        points = {trial.point for trial in arm.trials}
+        if arm.point is None:
+            found.append(
+                f"{arm.label} was put together by hand: trials picked by their results flatter it."
+            )
+        if len(points) > 1:
+            found.append(
+                f"{arm.label} mixes {len(points)} points: its interval is over points and seeds."
+            )
+        if len(set(arm.values(metric))) == 1:
+            found.append(
+                f"{arm.label} has one value for all of its seeds: too few seeds, or too coarse a "
+                "metric, to know its spread."
+            )
+    if pairing and len({tuple(arm.seeds) for arm in arms}) > 1:
+        found.append("Not paired where two arms were not trained on the same seeds: Welch there.")
+    return found
 
 
 def _warnings(arms: Sequence[Arm]) -> list[str]:

@@ -344,10 +344,10 @@ def test_extend_confirm_compare_label_delete(ndsweep, trained, store, tmp_path):
     assert confirming.stdout.startswith(made.id)
     assert made.num_trials == 3
 
-    compared = ndsweep("compare", f"{trained.id}:0", f"{trained.id}:t0,t2", "-f", "csv")
+    compared = ndsweep("compare", f"{trained.id}:0", f"{trained.id}:t2,t3", "-f", "csv")
     assert compared.stdout.startswith("a,b,difference"), compared.output
     out = tmp_path / "table.tex"
-    assert ndsweep("compare", f"{trained.id}:0", f"{trained.id}:t0,t2", "-f", "latex", "-o", out)
+    assert ndsweep("compare", f"{trained.id}:0", f"{trained.id}:t2,t3", "-f", "latex", "-o", out)
     assert r"\begin{tabular}" in out.read_text()
     assert ndsweep("compare", f"{trained.id}:x", trained.id).exit_code == 2
 

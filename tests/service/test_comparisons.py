@@ -150,18 +150,71 @@ def test_an_arm_with_a_diverged_seed_is_shown_and_not_compared(client, finished)
         client,
         finished("sgd", SGD),
         finished("ndadam", NDADAM),
-        client.get("/api/v1/sweeps").json()["items"][0]["id"],
+        finished("ndadam", NDADAM[::-1]),
     )
     assert [arm["label"][:9] for arm in found["arms"][1:]] == ["ndadam #0", "ndadam #0"]
 
     sweep = finished("adam", ADAM, lost=(None,))
-    arms = [{"sweep": sweep, "trials": [0, 1]}, {"sweep": sweep, "point": 0}]
-    arms += [{"sweep": found["arms"][0]["sweep"], "label": "mine"}]
-    answer = client.post(COMPARISONS, json={"arms": arms}).json()
+    mine = {"sweep": found["arms"][0]["sweep"], "label": "mine"}
+    whole, part = (
+        client.post(COMPARISONS, json={"arms": [{"sweep": sweep} | arm, mine]}).json()
+        for arm in ({"point": 0}, {"trials": [0, 1]})
+    )
 
-    assert [(row["a"], row["b"]) for row in answer["differences"]] == [("adam (trials)", "mine")]
-    assert answer["arms"][1]["lost"] == {"diverged": 1}
-    assert any("adam #0 is not compared: 1 diverged" in note for note in answer["notes"])
+    assert whole["differences"] == []
+    assert whole["arms"][0]["lost"] == {"diverged": 1}
+    assert any("adam #0 is not compared: 1 diverged" in note for note in whole["notes"])
+    assert [(row["a"], row["b"]) for row in part["differences"]] == [("adam (trials)", "mine")]
+    assert any("adam (trials) was put together by hand" in note for note in part["notes"])
+
+
+def test_a_trial_cannot_be_on_both_sides(client, finished, assert_error):
+    sweep = finished("sgd", SGD)
+    for arms in (
+        [{"sweep": sweep}, {"sweep": sweep, "point": 0}],
+        [{"sweep": sweep, "trials": [0, 1]}, {"sweep": sweep, "trials": [1, 2]}],
+    ):
+        answer = client.post(COMPARISONS, json={"arms": arms})
+
+        body = assert_error(answer, 422, "ValidationError")
+        assert body["fields"][0]["path"] == "arms.1"
+        assert "is in two arms" in body["detail"]
+
+
+def test_what_makes_an_interval_doubtful_is_said(client, finished):
+    declared = {"comparison": {"pairing": True}}
+    same = finished("sgd", [0.1, 0.1, 0.1], **declared)
+    fewer = finished("adam", ADAM, **declared)
+
+    notes = compared(client, same, fewer)["notes"]
+
+    assert any("sgd #0 has one value for all of its seeds" in note for note in notes)
+    assert any("Not paired where two arms were not trained on the same seeds" in n for n in notes)
+    assert not any("adam #0 has one value" in note for note in notes)
+
+
+def test_trials_named_one_by_one_stay_as_optimistic_as_their_point(client, store, trained):
+    best = {"sweep": trained.id, "trials": [0, 1]}
+    rest = {"sweep": trained.id, "trials": [2, 3]}
+
+    asked = {"arms": [best, rest], "metric": "validation_error"}
+    answer = client.post(COMPARISONS, json=asked).json()
+
+    assert [(arm["selected"], arm["chosen_from"]) for arm in answer["arms"]] == [
+        (True, 2),
+        (False, 1),
+    ]
+
+
+def test_an_arm_of_several_points_says_so(client, trained, finished):
+    mixed = {"sweep": trained.id, "trials": [0, 2]}
+
+    answer = client.post(
+        COMPARISONS,
+        json={"arms": [mixed, {"sweep": finished("sgd", SGD)}], "metric": "validation_error"},
+    )
+
+    assert any("mixes 2 points" in note for note in answer.json()["notes"])
 
 
 @pytest.mark.parametrize(
