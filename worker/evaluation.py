@@ -13,7 +13,7 @@ from worker.turns import STEPS_PER_TURN, Turn
 #: Images per forward pass. A CPU needs 0.37 s per 1,000 images of CIFAR with 128 (WRN-10-1, one
 #: thread), 0.49 with 500 and 0.74 with 1,000, which fall out of its caches.
 #: A card is full with 500 images of the paper's networks, which need less of it than a step does.
-_BATCH = {"cpu": 128, "cuda": 500}
+BATCH = {"cpu": 128, "cuda": 500}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def evaluate(
     model.eval()
     found = torch.zeros(2, dtype=torch.int64, device=indices.device)
     try:
-        for number, part in enumerate(torch.split(indices, _BATCH[pixels.device.type]), 1):
+        for number, part in enumerate(torch.split(indices, BATCH[pixels.device.type]), 1):
             if stop():
                 return None
             # Not around the loop: the mode is the thread's, and others have their turn in between.

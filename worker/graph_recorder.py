@@ -19,7 +19,12 @@ class GraphRecorder:
     They may, in any order, since each writes what it reads before it reads it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, calm: Callable[[], object]) -> None:
+        """``calm`` is called before a recording: other threads must leave the run's stream alone.
+
+        One that frees memory which the stream has copied to would put an event into the recording.
+        """
+        self._calm = calm
         self._stream: torch.cuda.Stream | None = None
         self._pool: Any = None  # torch's stubs have no public name for it
 
@@ -41,6 +46,10 @@ class GraphRecorder:
 
     def record(self, launches: Callable[[], None]) -> Graph:
         """Record without launching. Waits for the card."""
+        self._calm()
+        return self._capture(launches)
+
+    def _capture(self, launches: Callable[[], None]) -> Graph:
         graph = torch.cuda.CUDAGraph()
         # Only this thread must not disturb the capture: others may train on the card as well.
         with torch.cuda.graph(

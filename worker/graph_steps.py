@@ -5,6 +5,7 @@ The host only launches the graph. What differs between steps is read on the devi
 so a second trial of the same network compiles nothing.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
@@ -39,6 +40,7 @@ class GraphSteps:
         length: Length,
         num_classes: int,
         tally: Tally,
+        calm: Callable[[], object],  # as ``GraphRecorder``
     ) -> None:
         self._length, self._tally, self._optimizer = length, tally, optimizer
         device = pixels.device
@@ -50,7 +52,7 @@ class GraphSteps:
         )
         self._warm: dict[int, int] = {}
         self._graphs: dict[int, Graph] = {}
-        self._recorder = GraphRecorder()
+        self._recorder = GraphRecorder(calm)
         self._evaluation = GraphEvaluation(self._program.logits, self._recorder)
 
     def take(self, step: int) -> None:

@@ -93,13 +93,13 @@ class Run:
         self.dynamics = Dynamics(
             config, self.model, self.optimizer, measurement, self._stream.batch(0)
         )
+        #: Writes checkpoints beside the steps. A CPU would only lose time by it.
+        self.writer = CheckpointWriter()
         #: Takes the steps, without what is measured around them.
         self.steps = self._graph_steps() if in_graph else self._eager_steps()
         #: Optimizer steps done.
         self.step = 0
         self._last_metrics: dict[str, float] = {}
-        #: Writes checkpoints beside the steps. A CPU would only lose time by it.
-        self.writer = CheckpointWriter()
         self._saves_aside = device.type == "cuda"
         self._provenance = provenance(device, info)
         self._owes_provenance = True
@@ -129,6 +129,7 @@ class Run:
             self.length,
             self.data.info.num_classes,
             self.tally,
+            self.writer.finish,
         )
 
     def take_step(self) -> None:

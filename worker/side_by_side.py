@@ -18,7 +18,8 @@ from worker.turns import Turn
 Turns = Generator[Report | Turn, None, None]
 
 #: Turns of one run that the card may have before it. Enough for it to work on while another run
-#: reads its report or draws its next epoch; each is work that a cancelled trial still does.
+#: reads its report or draws its next epoch; each is work that a cancelled trial still does. With
+#: more than ``worker.tally.DRAIN_STEPS`` steps in them, losses would be waited for.
 DEPTH = 3
 
 

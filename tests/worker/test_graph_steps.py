@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 import worker
 from worker import TrainConfig, evaluation
 from worker.augment import plain
+from worker.checkpoint_writer import CheckpointWriter
 from worker.device import choose_device
 from worker.device_plan import DevicePlan, RecordRead
 from worker.graph_recorder import GraphRecorder
@@ -47,7 +48,7 @@ def _replays(monkeypatch):
     for size in ("norm_act._TILE", "norm_act._SUM_TILE", "conv_layers._COPIED"):
         monkeypatch.setattr(f"worker.{size}", 1 << 15)
     monkeypatch.setattr(GraphRecorder, "run_aside", lambda self, launches: launches())
-    monkeypatch.setattr(GraphRecorder, "record", lambda self, launches: Replay(launches))
+    monkeypatch.setattr(GraphRecorder, "_capture", lambda self, launches: Replay(launches))
 
 
 def variant(config, **fields):
@@ -96,6 +97,21 @@ def test_replays_go_on_from_a_checkpoint(data_home, tiny_config, tmp_path):
     assert parts == whole
 
 
+def test_no_checkpoint_is_written_beside_a_recording(data_home, tiny_config, monkeypatch):
+    recorded = []
+    monkeypatch.setattr(
+        CheckpointWriter, "finish", lambda self: recorded.append(len(run.steps._graphs))
+    )
+    config = variant(tiny_config).resolved()
+    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+
+    for _ in range(6):
+        run.take_step()
+
+    assert recorded == [0]
+    assert len(run.steps._graphs) == 1
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
 def test_a_divergence_is_found_in_the_record(data_home, tiny_config, monkeypatch):
     monkeypatch.setattr("worker.tally.DRAIN_STEPS", 4)
@@ -113,6 +129,7 @@ def test_a_run_is_freed_as_soon_as_it_is_dropped(data_home, tiny_config):
     run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
     for _ in range(2):
         run.take_step()
+        result_of(run._evaluate())
     run.tally.drain()
     held = [weakref.ref(x) for x in (run, run.steps, run.model, run.optimizer, run.model.stem)]
     gc.collect()
@@ -207,7 +224,7 @@ def test_a_replayed_evaluation_is_that_of_single_calls_to_the_bit(
     data_home, tiny_config, monkeypatch
 ):
     """Several sizes of batch, sets in turn, weights and statistics that change in between."""
-    monkeypatch.setitem(evaluation._BATCH, "cpu", 10)
+    monkeypatch.setitem(evaluation.BATCH, "cpu", 10)
     config = variant(tiny_config, test_evaluation="curve", steps=9, report_every=3).resolved()
     run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
     data, program = run.data, run.steps._program
