@@ -58,9 +58,10 @@ def orchestration(options: Options) -> list[Figure]:
 
 
 def _run(store: Store, trials: int) -> tuple[float, float]:
-    """Seconds from the first trial's start to the last one's end, and from there to the mirror's.
+    """Seconds from the first trial's start to the last row, and from there to the mirror's end.
 
-    The driver that takes the sweep was started ahead, as always.
+    The start is the entry of the first trial's function, as for Tune alone; the last row is that of
+    the last trial's end. The driver that takes the sweep was started ahead, as always.
     """
     wait(lambda: any(r.info.get("cluster") for r in store.runners()), "a driver is warm")
     time.sleep(20.0)
