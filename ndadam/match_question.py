@@ -9,7 +9,10 @@ from ndadam.lag import Factor
 from ndadam.matching import least_block
 from ndadam.optimizer_laws import Level, OptimizerSetting, refuse_without_stationary_rate
 from ndadam.settling import settling_steps
-from ndadam.theory import Criterion
+from ndadam.theory import CRITERIA, Criterion
+
+#: Ratios minus 1 beyond which two rates are not comparable in any sense.
+_LARGEST_TOLERANCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Question:
         window: tuple[int, int] | None,
     ) -> "Question":
         source.known_lr()
+        _refuse_values(num_steps, criterion, tolerance, lr_schedule)
         if target.lr is not None:
             raise ValueError(f"target.lr is what the match finds; leave it open, got {target.lr}")
         if not seeds or len(set(seeds)) < len(seeds):
@@ -96,7 +100,32 @@ class Question:
         return values[self.window[0] : self.window[1]]
 
 
+def _refuse_values(
+    num_steps: int, criterion: Criterion | None, tolerance: float, lr_schedule: Factor
+) -> None:
+    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+        raise ValueError(f"num_steps must be a whole number of at least 1, got {num_steps!r}")
+    if criterion is not None and criterion not in CRITERIA:
+        raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+    if not 0 < tolerance <= _LARGEST_TOLERANCE:
+        raise ValueError(
+            f"tolerance must be above 0 and at most {_LARGEST_TOLERANCE}, a ratio minus 1 "
+            f"(0.05 is 5 %), got {tolerance}"
+        )
+    factors = {step: lr_schedule(step) for step in range(num_steps)}
+    for step, factor in factors.items():
+        if not (math.isfinite(factor) and factor >= 0):
+            raise ValueError(
+                f"lr_schedule must give factors that are finite and >= 0, got {factor} at step "
+                f"{step}"
+            )
+    if not any(factors.values()):
+        raise ValueError(f"lr_schedule must be above 0 at some of the {num_steps} steps, got 0")
+
+
 def _level(source: OptimizerSetting, target: OptimizerSetting, level: Level | None) -> Level:
+    if level not in (None, "step", "long_range"):
+        raise ValueError(f"level must be step or long_range, got {level!r}")
     if level is None and not math.isclose(source.averaging, target.averaging, abs_tol=1e-9):
         raise ValueError(
             "level must be given, because source and target average gradients over different "

@@ -12,6 +12,7 @@ does through a service and a cluster.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from torch import nn
@@ -45,7 +46,7 @@ from ndadam.optimizer_laws import (
     NoStationaryRate,
     OptimizerSetting,
 )
-from ndadam.probe import probe
+from ndadam.probe import ProbeResult, probe
 from ndadam.theory import (
     Criterion,
     Level,
@@ -128,8 +129,13 @@ def match_rate(
     rule = Question.of(
         setting, target, num_steps, lr_schedule, criterion, level, tolerance, tuple(seeds), window
     )
+    if max_corrections < 0:
+        raise ValueError(f"max_corrections must be >= 0, got {max_corrections}")
+    if not (math.isfinite(alpha_s) and alpha_s >= 0):
+        raise ValueError(f"alpha_s must be finite and >= 0, got {alpha_s}")
     first = next(endless(batches, rule.seeds[0]))
     found = probe(model, first, loss)
+    _refuse_without_invariant_vectors(found)
     loop = Loop(model, loss, batches, num_steps, found, alpha_s, decay_scalars, lr_schedule)
     return _Search(rule, loop, max_corrections, progress or (lambda sentence: None)).run()
 
@@ -139,7 +145,26 @@ def _source_setting(source: Source, model: nn.Module) -> OptimizerSetting:
         return source
     if isinstance(source, Optimizer):
         return setting_of_optimizer(source, model)
+    known = [field.name for field in fields(OptimizerSetting)]
+    if unknown := sorted(set(source) - set(known)):
+        raise ValueError(
+            f"the source's fields are {', '.join(known)}; got {', '.join(map(str, unknown))}"
+        )
     return OptimizerSetting(**{"optimizer": "sgd", **source})
+
+
+def _refuse_without_invariant_vectors(found: ProbeResult) -> None:
+    """Where the loss sees every length, turning equally fast is not learning equally fast."""
+    kinds, layers = found.counts(), found.layer_classes()
+    blind = kinds["invariant"] + kinds["jointly_invariant"]
+    # A few vectors come near to being limited by eps by chance; a layer of them does not.
+    if not blind and set(layers.values()) == {"neither"}:
+        raise ValueError(
+            "model must have trained weight vectors whose length the loss ignores, as before "
+            f"batch normalisation, and has none in {', '.join(layers)}: there is no effective "
+            "learning rate to match. ndadam.probe shows the classes; EffectiveLR measures how "
+            "fast they turn all the same"
+        )
 
 
 # --- The procedure -------------------------------------------------------------------------------

@@ -52,6 +52,8 @@ class OptimizerSetting:
             raise ValueError(f"lr must be finite and > 0, got {self.lr}")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise ValueError(f"weight_decay must be finite and >= 0, got {self.weight_decay}")
+        if len(self.betas) != 2:
+            raise ValueError(f"betas must be two numbers, got {self.betas}")
         fractions = {
             "momentum": self.momentum,
             "dampening": self.dampening,

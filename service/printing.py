@@ -78,14 +78,15 @@ def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
 
 
 def print_prediction(console: Console, found: PredictionOut) -> None:
+    effective_lr = _figures(found.effective_lr, 5)
     console.print(
-        f"source effective learning rate {found.effective_lr:.6f} per step at equilibrium; "
+        f"source effective learning rate {effective_lr} per step at equilibrium; "
         f"settles with time constant {found.tau_steps:.0f} steps; "
         f"equivalent beta2 {found.beta2_equivalent:.4f}"
     )
     table = Table("criterion", found.rate_name, "makes equal", box=None)
     for one in found.criteria:
-        table.add_row(one.criterion, f"{one.rate:.4f}", one.formula)
+        table.add_row(one.criterion, _rate(one.rate), one.formula)
     console.print(table)
     for warning in found.warnings:
         console.print(f"[yellow]note[/] {escape(warning)}")
@@ -112,15 +113,20 @@ def print_match(console: Console, result: dict[str, Any]) -> None:
 
 
 def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return "–" if value is None else _figures(value, 3)
+
+
+def _figures(value: float, count: int) -> str:
+    """With so many figures, zeros included: rates range from 1e-5 to 1, and each is read alone."""
+    return f"{value:#.{count}g}"
 
 
 def _range(interval: dict[str, Any] | None) -> str:
     if interval is None:
         return "–"
     if interval["low"] is None:
-        return f"{interval['value']:.4f}"
-    return f"{interval['value']:.4f} \\[{interval['low']:.4f}, {interval['high']:.4f}]"
+        return _rate(interval["value"])
+    return f"{_rate(interval['value'])} \\[{_rate(interval['low'])}, {_rate(interval['high'])}]"
 
 
 def print_results(console: Console, analysis: dict[str, Any]) -> None:

@@ -176,7 +176,7 @@ def test_a_schedule_follows_the_source_over_the_whole_run():
 
 def test_a_source_that_diverges_ends_the_match_with_a_sentence_and_no_number():
     wild = lambda model, batch: loss(model, batch) * 1e30  # noqa: E731
-    model = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 4))
+    model = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
 
     found = match_alpha_v(model, wild, batches, sgd=SGD, betas=BETAS, num_steps=600, seeds=(0,))
 
@@ -190,9 +190,9 @@ def test_a_layer_that_runs_away_while_the_loss_stays_finite_ends_the_match_too()
     def unread(model, batch):
         """The second layer adds 0 to the loss, with a gradient that is no number."""
         nothing = (0.0 * model[1].weight).square().sum().sqrt().nan_to_num()
-        return functional.cross_entropy(model[0](batch[0]), batch[1]) + nothing
+        return functional.cross_entropy(model[2](model[0](batch[0])), batch[1]) + nothing
 
-    model = nn.Sequential(nn.Linear(12, 4), nn.Linear(4, 4, bias=False))
+    model = nn.Sequential(nn.Linear(12, 4), nn.Linear(4, 4, bias=False), nn.BatchNorm1d(4))
 
     found = match_alpha_v(model, unread, batches, sgd=SGD, betas=BETAS, num_steps=600, seeds=(0,))
 
@@ -209,6 +209,19 @@ def test_a_layer_that_runs_away_while_the_loss_stays_finite_ends_the_match_too()
         ({"sgd": SGD | {"weight_decay": 0.0}}, "nothing shrinks the weights"),
         ({"sgd": {"momentum": 0.9, "weight_decay": 1e-3}}, "lr of sgd must be set"),
         ({"seeds": (1, 1)}, "seeds must be different"),
+        ({"num_steps": "800"}, "num_steps must be a whole number of at least 1, got '800'"),
+        ({"sgd": SGD | {"decay": 0.1}}, "source's fields are optimizer, lr, .*; got decay"),
+        ({"betas": (0.9,)}, "betas must be two numbers"),
+        ({"criterion": "stationery"}, "criterion must be one of stationary, .*got 'stationery'"),
+        ({"level": "steps"}, "level must be step or long_range, got 'steps'"),
+        ({"tolerance": 5}, r"a ratio minus 1 \(0.05 is 5 %\), got 5"),
+        ({"tolerance": 0.0}, "tolerance must be above 0"),
+        ({"tolerance": math.nan}, "tolerance must be above 0 and at most 0.5, .*got nan"),
+        ({"max_corrections": -1}, "max_corrections must be >= 0, got -1"),
+        ({"alpha_s": -1.0}, "alpha_s must be finite and >= 0, got -1"),
+        ({"lr_schedule": lambda step: math.nan}, "got nan at step 0"),
+        ({"lr_schedule": lambda step: 1 - step / 512}, "got -0.001953125 at step 513"),
+        ({"lr_schedule": lambda step: 0.0}, "must be above 0 at some of the 800 steps"),
         ({"num_steps": 4000, "sgd": SGD | {"weight_decay": 1e-5}}, "source is stationary only"),
     ],
 )
@@ -220,6 +233,16 @@ def test_what_cannot_end_well_is_refused_before_anything_is_trained(changes, wor
         match_alpha_v(
             network(), never, batches, **{"sgd": SGD, "betas": BETAS, "num_steps": 800, **changes}
         )
+
+
+def test_networks_whose_loss_sees_every_length_are_refused_with_their_layers():
+    """Frozen layers do not count: nothing turns them."""
+    plain, frozen = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 4)), network()
+    for layer in (frozen[0], frozen[3]):
+        layer.weight.requires_grad_(False)
+    for model, layers in ((plain, "linear1, linear2"), (frozen, "linear1, linear2, linear3")):
+        with pytest.raises(ValueError, match=rf"length the loss ignores.*{layers}"):
+            match_alpha_v(model, loss, batches, sgd=SGD, betas=BETAS, num_steps=800)
 
 
 def test_batches_that_cannot_be_repeated_are_refused():
