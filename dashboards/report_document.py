@@ -6,6 +6,7 @@ are one file with the figures inside; LaTeX names figures that lie beside it as 
 
 import base64
 import html
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -268,5 +269,13 @@ def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(_tex(cell) for cell in cells) + r" \\"
 
 
+#: An index or exponent in plain text after a symbol: γ_C, α^v.
+_INDEXED = re.compile(r"(?<!\\)\$(\\_|\\textasciicircum\{\})([A-Za-z0-9])(?![A-Za-z0-9])")
+
+
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, c) for c in text)
+    """Text with every character that LaTeX would read escaped, and symbols as mathematics."""
+    plain = "".join(_TEX.get(c, c) for c in text)
+    # Symbols side by side are one formula; a dollar of the text is escaped and keeps its own.
+    joined = re.sub(r"(?<!\\)\$\$", "", plain)
+    return _INDEXED.sub(lambda found: ("_" if found[1] == r"\_" else "^") + found[2] + "$", joined)

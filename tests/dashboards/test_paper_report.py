@@ -250,7 +250,16 @@ def test_latex_escapes_what_it_would_read(document: Document, tmp_path: Path) ->
     assert {path.suffix for path in written} == {".tex", ".svg", ".pdf"}
     assert r"within 0.25 points" in text
     assert r"95 \% interval" in text
-    assert r"$\gamma$\_C" in text
+    assert r"$\gamma_C$" in text
+    assert "$$" not in text
+    assert len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
+    opened: list[str] = []
+    for verb, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+        if verb == "begin":
+            opened.append(name)
+        else:
+            assert opened.pop() == name
+    assert opened == []
     assert re.search(r"[^\x00-\x7fäöü“”]", text) is None
     for name in re.findall(r"\\includegraphics\[[^]]*\]\{([^}]+)\}", text):
         assert (tmp_path / name).read_bytes().startswith(b"%PDF")
