@@ -1,26 +1,39 @@
 """Trains what matches and grids ask for, run by run in files, so that a part can be gone on with.
 
-Each run leaves ``OUT/runs/KEY.json``: what lies there is not trained again. Needs torch, numpy and
-pydantic only; no Ray, no store.
+Each run leaves ``OUT/runs/KEY.json``: what lies there is not trained again. A run is written when
+it ends, so one that is killed leaves nothing behind. Needs torch, numpy and pydantic only; no Ray,
+no store.
 """
 
 import json
 import multiprocessing
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.lockstep import TrainedRun
 from sweeps.proposals import Proposal
 from worker.config import TrainConfig
 from worker.measurement import Measurement
 
+if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
+
 #: Digits of a stored record: far below its noise.
 _DIGITS = 6
+
+
+#: Path of the run, folder of data sets, config and measurement as JSON, time to stop at.
+Job = tuple[str, str, str, str | None, float | None]
+
+
+class StopTime(Exception):
+    """The time to stop has come; what has ended is kept."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,11 @@ class Workshop:
     out: Path
     data_home: Path
     processes: int = 1
+    #: Cards by the names that CUDA_VISIBLE_DEVICES takes; processes take them in turn. Empty: all
+    #: processes see what this one sees.
+    gpus: tuple[str, ...] = ()
+    #: Unix time from which on no run is begun and a run ends at its next report; None: never.
+    until: float | None = None
 
     def train(self, wanted: Sequence[tuple[int, Proposal]]) -> list[TrainedRun]:
         """Runs of proposals, in order; trained only where no file holds them."""
@@ -42,21 +60,36 @@ class Workshop:
             for path, (config, measurement) in zip(paths, wanted, strict=True)
             if not path.is_file()
         }
-        jobs = [
-            (str(path), str(self.data_home), config.model_dump_json(exclude_unset=True), measured)
+        jobs: list[Job] = [
+            (
+                str(path),
+                str(self.data_home),
+                config.model_dump_json(exclude_unset=True),
+                measurement.model_dump_json() if measurement else None,
+                self.until,
+            )
             for path, (config, measurement) in missing.items()
-            for measured in (measurement.model_dump_json() if measurement else None,)
         ]
         (self.out / "runs").mkdir(parents=True, exist_ok=True)
-        if self.processes > 1 and len(jobs) > 1:
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(self.processes, mp_context=context) as pool:
-                for i, path in enumerate(pool.map(_job, jobs), 1):
-                    print(f"  {i} of {len(jobs)} runs: {Path(path).name}", flush=True)
-        else:
-            for i, job in enumerate(jobs, 1):
-                print(f"  {i} of {len(jobs)} runs: {Path(_job(job)).name}", flush=True)
+        for i, done in enumerate(self._done(jobs), 1):
+            if done is None:
+                raise StopTime(f"{i - 1} of {len(jobs)} runs of this stage have ended")
+            print(f"  {i} of {len(jobs)} runs: {Path(done).name}", flush=True)
         return [TrainedRun(**json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+    def _done(self, jobs: Sequence[Job]) -> Iterator[str | None]:
+        """Paths of runs as they end; None for one that the time to stop has kept from ending."""
+        if len(jobs) > 1 and (self.processes > 1 or self.gpus):
+            context = multiprocessing.get_context("spawn")
+            cards = context.SimpleQueue()
+            for i in range(self.processes):
+                cards.put(self.gpus[i % len(self.gpus)] if self.gpus else None)
+            with ProcessPoolExecutor(
+                self.processes, mp_context=context, initializer=_see_one_card, initargs=(cards,)
+            ) as pool:
+                yield from pool.map(_job, jobs)
+        else:
+            yield from map(_job, jobs)
 
     def _path(self, config: TrainConfig, measurement: Measurement | None) -> Path:
         what = json.dumps(
@@ -66,13 +99,25 @@ class Workshop:
         return self.out / "runs" / f"{sha256(what.encode()).hexdigest()[:20]}.json"
 
 
-def _job(job: tuple[str, str, str, str | None]) -> str:
-    """Train one run and write its file. In a process of its own where several are at work."""
+def _see_one_card(cards: "SimpleQueue[str | None]") -> None:
+    """First thing in a process: take a card, before anything has looked for one."""
+    card = cards.get()
+    if card is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = card
+
+
+def _job(job: Job) -> str | None:
+    """Train one run and write its file; None where ``until`` comes first.
+
+    In a process of its own where several are at work.
+    """
+    path, home, config_json, measured, until = job
+    if until is not None and time.time() >= until:
+        return None
     import torch
 
     from worker import train
 
-    path, home, config_json, measured = job
     torch.set_num_threads(1)
     config = TrainConfig.model_validate_json(config_json)
     measurement = Measurement.model_validate_json(measured) if measured else None
@@ -86,6 +131,8 @@ def _job(job: tuple[str, str, str, str | None]) -> str:
             series.setdefault(name, []).extend(float(f"{v:.{_DIGITS}g}") for v in piece.values)
         metrics, diverged = report.metrics, report.diverged_at_step
         probe = report.provenance.get("probe", probe)
+        if until is not None and time.time() >= until and report.step < report.num_steps:
+            return None
     run = TrainedRun(
         series=series,
         every=measurement.every if measurement else 1,

@@ -3,7 +3,9 @@
     python -m benchmarks.matching --only noise,mlp --out out/matching [--processes 4]
 
 Each part writes OUT/PART.json; runs are kept under OUT/runs, and what is there is not trained
-again, so a part that was stopped goes on. ``--only table`` prints the table of the parts that are
+again, so a part that was stopped goes on; ``--until HH:MM`` stops it. ``--rehearse`` trains three
+steps of each kind of run and invents the rest, to see in seconds that a machine has all that the
+parts want; nothing of it is kept. ``--only table`` prints the table of the parts that are
 there, and every call ends with it. Needs torch, numpy and pydantic; no Ray, no installation.
 
 Parts: predict (milliseconds of a prediction), noise (300 matches on a noise model), digits and mlp
@@ -14,15 +16,18 @@ card), worth-digits, worth-mlp, worth-cifar-gpu (is it worth it?), paper (WRN-22
 import argparse
 import json
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.match_training import Workshop
+from benchmarks.match_training import StopTime, Workshop
 from benchmarks.matching_nets import NETWORKS, STEPS, benchmark_nets
 from benchmarks.matching_noise import MATCHES, benchmark_noise
 from benchmarks.matching_paper import benchmark_paper
+from benchmarks.matching_rehearsal import Rehearsal
 from benchmarks.matching_table import table
 from benchmarks.matching_worth import benchmark_worth
 from ndadam.theory import OptimizerSetting, predict
@@ -45,6 +50,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="folder of prepared data sets")
     parser.add_argument("--processes", type=int, default=1, help="runs at once")
     parser.add_argument("--matches", type=int, default=MATCHES, help="of the noise model")
+    parser.add_argument("--gpus", default="", help="cards that processes take in turn, as 0,1,2,3")
+    parser.add_argument("--until", type=_clock, default=None, help="stop at this time, HH:MM")
+    parser.add_argument("--rehearse", action="store_true", help="go through parts in seconds")
     parser.add_argument("--plots", type=Path, default=None, help="folder to draw plots into")
     parser.add_argument("--steps", type=int, default=None, help="of real runs, to try it out")
     arguments = parser.parse_args()
@@ -52,18 +60,49 @@ def main() -> None:
     unknown = sorted(set(wanted) - set(PARTS))
     if unknown:
         parser.error(f"no part is called {', '.join(unknown)}; parts: {', '.join(PARTS)}")
-    shop = Workshop(arguments.out, arguments.data or default_home(), arguments.processes)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    for part in wanted:
-        if part != "table":
-            found = _part(part, shop, arguments)()
-            path = arguments.out / f"{part}.json"
-            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if arguments.rehearse:  # invented figures lie nowhere that real ones may
+        with tempfile.TemporaryDirectory() as folder:
+            arguments.out = Path(folder)
+            _go_through(wanted, Rehearsal, arguments)
+            table(arguments.out)
+        print(f"rehearsed: {', '.join(wanted)}; its figures were invented and are gone")
+        return
+    _go_through(wanted, Workshop, arguments)
     print(table(arguments.out))
     if arguments.plots is not None:
         from benchmarks.matching_plots import write_plots  # wants matplotlib
 
         print("\n".join(f"wrote {path}" for path in write_plots(arguments.out, arguments.plots)))
+
+
+def _go_through(wanted: Sequence[str], kind: type[Workshop], arguments: argparse.Namespace) -> None:
+    shop = kind(
+        arguments.out,
+        arguments.data or default_home(),
+        arguments.processes,
+        tuple(card for card in arguments.gpus.split(",") if card),
+        arguments.until,
+    )
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    try:
+        for part in wanted:
+            if part != "table":
+                found = _part(part, shop, arguments)()
+                path = arguments.out / f"{part}.json"
+                path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    except StopTime as stop:
+        print(f"stopped in {part}: {stop}. The same command goes on.", flush=True)
+
+
+def _clock(text: str) -> float:
+    """The next time that the clock shows HH:MM, as a Unix time."""
+    try:
+        wanted = datetime.strptime(text, "%H:%M").time()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a time must look like 18:30, got {text!r}") from None
+    now = datetime.now()
+    found = datetime.combine(now.date(), wanted)
+    return (found if found > now else found + timedelta(days=1)).timestamp()
 
 
 def _part(part: str, shop: Workshop, asked: argparse.Namespace) -> Callable[[], dict[str, Any]]:
@@ -74,7 +113,7 @@ def _part(part: str, shop: Workshop, asked: argparse.Namespace) -> Callable[[], 
     if part == "paper":
         return lambda: benchmark_paper(shop, **({"steps": asked.steps} if asked.steps else {}))
     network = part.removeprefix("worth-")
-    if NETWORKS[network]["dataset"] == "digits":
+    if NETWORKS[network]["dataset"] == "digits" and not asked.rehearse:
         _prepare_digits(shop.data_home)
     if part.startswith("worth-"):
         return lambda: benchmark_worth(network, shop, asked.steps)

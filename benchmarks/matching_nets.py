@@ -118,12 +118,15 @@ def cells(network: str, steps: int = STEPS) -> list[Cell]:
 def benchmark_nets(network: str, shop: Workshop, steps: int = STEPS) -> dict[str, Any]:
     """Every cell of a network: the match, the grid, the rival, and what each cost."""
     chosen = cells(network, steps)
+    print(f"{network}: matches", flush=True)
+    outcomes = run_matches([cell.spec() for cell in chosen], shop.train)
+    print(f"{network}: grids and rivals", flush=True)
+    # All at once, which keeps many cores busy; each cell then finds its own in files.
+    shop.runs([run for cell in chosen for run in (*_grid_runs(cell), *_rival_runs(cell))])
     rows = []
-    for cell in chosen:
-        print(cell, flush=True)
-        (outcome,) = run_matches([cell.spec()], shop.train)
+    for cell, outcome in zip(chosen, outcomes, strict=True):
         rows.append(_row(cell, outcome, shop))
-        print(f"  {rows[-1]}", flush=True)
+        print(f"{cell}: {rows[-1]}", flush=True)
     return {"part": network, "steps": steps, "rows": rows, "control": control(network, shop, steps)}
 
 
@@ -169,15 +172,8 @@ def _closed_form(spec: MatchSpec, result: dict[str, Any]) -> float:
 
 def grid_answer(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> tuple[float, float]:
     """alpha^v at which the grid's curve has the source's rate, and the seconds of its runs."""
-    spec = cell.spec()
-    unit = lr_of_effective_lr(spec.target_setting, stationary_effective_lr(spec.source_setting))
-    rates = [float(f"{unit * factor:.5g}") for factor in GRID]
-    wanted = [
-        (spec.target_config(rate).model_copy(update={"seed": seed}), _headline(spec))
-        for rate in rates
-        for seed in SEEDS
-    ]
-    runs = shop.runs(wanted)
+    spec, rates = cell.spec(), _grid_rates(cell)
+    runs = shop.runs(_grid_runs(cell))
     source = _mean([r for t, r in _of(outcome, "source")])
     gaps = []
     for i, rate in enumerate(rates):
@@ -187,6 +183,31 @@ def grid_answer(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> tuple[floa
         )
         gaps.append((math.log(rate), log_ratio(spec.chosen_criterion(), pair, spec.least_block)))
     return math.exp(_crossing(gaps)), sum(run.seconds for run in runs)
+
+
+def _grid_rates(cell: Cell) -> list[float]:
+    spec = cell.spec()
+    unit = lr_of_effective_lr(spec.target_setting, stationary_effective_lr(spec.source_setting))
+    return [float(f"{unit * factor:.5g}") for factor in GRID]
+
+
+def _grid_runs(cell: Cell) -> list[tuple[TrainConfig, Measurement | None]]:
+    spec = cell.spec()
+    return [
+        (spec.target_config(rate).model_copy(update={"seed": seed}), _headline(spec))
+        for rate in _grid_rates(cell)
+        for seed in SEEDS
+    ]
+
+
+def _rival_runs(cell: Cell) -> list[tuple[TrainConfig, Measurement | None]]:
+    spec = cell.spec()
+    measured = Measurement(every=1, stop=RIVAL_STEPS)
+    shorter = {"steps": RIVAL_STEPS, "report_every": None}
+    return [
+        (config.model_copy(update=shorter), measured)
+        for config in (spec.source_config, spec.target_config(0.05))
+    ]
 
 
 def _crossing(gaps: Sequence[tuple[float, float]]) -> float:
@@ -202,11 +223,7 @@ def _crossing(gaps: Sequence[tuple[float, float]]) -> float:
 
 def rival_answer(cell: Cell, shop: Workshop) -> tuple[float, float]:
     """Two short runs and a ratio: alpha^v 0.05, times SGD's rate over ND-Adam's."""
-    spec = cell.spec()
-    configs = [spec.source_config, spec.target_config(0.05)]
-    measured = Measurement(every=1, stop=RIVAL_STEPS)
-    short = [c.model_copy(update={"steps": RIVAL_STEPS, "report_every": None}) for c in configs]
-    source, target = shop.runs([(config, measured) for config in short])
+    source, target = shop.runs(_rival_runs(cell))
     half = RIVAL_STEPS // 2
     a, b = (_rms(run.series["effective_lr"][half:]) for run in (source, target))
     return 0.05 * a / b, source.seconds + target.seconds

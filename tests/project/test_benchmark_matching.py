@@ -1,13 +1,18 @@
 """The benchmark of matching, on a scale that a test can afford."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.lockstep import run_matches
-from benchmarks.match_training import Workshop
-from benchmarks.matching import benchmark_predict
+from benchmarks.match_training import StopTime, Workshop, _see_one_card
+from benchmarks.matching import _clock, benchmark_predict
 from benchmarks.matching_nets import Cell, _crossing, points_of_curve
 from benchmarks.matching_noise import (
     TOLERANCE,
@@ -137,3 +142,69 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
     assert "| least squares | 0.0503 | 0.0490 |" in shown
     assert sorted(path.name for path in paths) == ["matching-paper.svg", "matching-worth-mlp.svg"]
     assert all("</svg>" in path.read_text() for path in paths)
+
+
+# --- On other machines ---------------------------------------------------------------------------
+
+
+def test_parts_go_through_where_only_torch_numpy_and_pydantic_are_installed(tmp_path):
+    """Every stage of a part in seconds; what it invents is not kept."""
+    prepare_digits(tmp_path / "data")
+    here = Path(__file__).parent
+    ran = subprocess.run(
+        [
+            *(sys.executable, str(here / "bare_matching.py"), "--rehearse"),
+            *("--only", "mlp,worth-mlp"),
+            *("--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")),
+        ],
+        env={**os.environ, "PYTHONPATH": str(here.parents[1]), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert "rehearsed: mlp, worth-mlp; its figures were invented and are gone" in ran.stdout
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def _two_short_runs():
+    config = Cell("mlp", "constant", 1e-3, 0.99).spec().source_config
+    return [
+        (config.model_copy(update={"steps": 4, "report_every": 2, "seed": seed}), None)
+        for seed in (1, 2)
+    ]
+
+
+def test_a_part_stops_at_its_time_and_goes_on_with_what_had_ended(tmp_path):
+    prepare_digits(tmp_path / "data")
+    first = Workshop(tmp_path / "out", tmp_path / "data")
+    done = first.runs(_two_short_runs()[:1])
+
+    late = Workshop(tmp_path / "out", tmp_path / "data", until=time.time() - 1)
+    with pytest.raises(StopTime, match="0 of 1 runs of this stage have ended"):
+        late.runs(_two_short_runs())
+
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
+    assert first.runs(_two_short_runs())[0] == done[0]
+
+
+def test_processes_take_the_cards_in_turn(tmp_path, monkeypatch):
+    class Cards:
+        get = iter(("2", None)).__next__
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    _see_one_card(Cards())
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+    _see_one_card(Cards())
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+
+    prepare_digits(tmp_path / "data")
+    shop = Workshop(tmp_path / "out", tmp_path / "data", processes=2, gpus=("2", "3"))
+    assert [run.diverged_at_step for run in shop.runs(_two_short_runs())] == [None, None]
+
+
+def test_a_stop_time_is_the_next_time_of_that_name():
+    assert 0 < _clock("00:00") - time.time() <= 24 * 3600
+    with pytest.raises(Exception, match="must look like 18:30, got '25:00'"):
+        _clock("25:00")
