@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -176,8 +177,24 @@ class Service:
 
 
 def shared_memory() -> set[str]:
-    """What lies in shared memory, but for databases, which are not the service's."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("PostgreSQL")}
+    """What lies in shared memory, but for what is not the service's.
+
+    That is databases, and what is named after a process that lives: those of a service that has
+    stopped do not, and other programs of the machine come and go.
+    """
+    return {
+        name
+        for name in os.listdir("/dev/shm")
+        if not name.startswith("PostgreSQL") and not any(map(_lives, _PIDS.findall(name)))
+    }
+
+
+#: Numbers that stand alone in a name; those within random letters are no process ids.
+_PIDS = re.compile(r"(?<![0-9A-Za-z])\d{3,9}(?![0-9A-Za-z])")
+
+
+def _lives(number: str) -> bool:
+    return bool(command_line(int(number)))
 
 
 def patiently(ask: Any, seconds: float = 60.0) -> Any:
