@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from dashboards.error_pages import error_page
 from service.outputs import ErrorOut, FieldOut
@@ -132,7 +133,22 @@ def _http_error(request: Request, error: Exception) -> Response:
         405: f"{request.url.path[:MAX_ECHO]} does not answer {request.method}",
     }.get(error.status_code, str(error.detail))
     body = ErrorOut(error=_NAMES.get(error.status_code, "HttpError"), detail=detail, fields=[])
-    return error_response(error.status_code, body, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(request))
+    return error_response(error.status_code, body, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method that the address answers: each method of it is a route of its own."""
+    found: set[str] = set()
+    for method in ("GET", "POST", "PATCH", "DELETE"):
+        scope = {**request.scope, "method": method}
+        for route in request.app.routes:
+            if route.matches(scope)[0] == Match.FULL:
+                found.add(method)
+                break
+    return sorted(found)
 
 
 def _is_for_a_person(request: Request) -> bool:

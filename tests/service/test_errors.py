@@ -1,5 +1,6 @@
 """Every error has one shape: ``{"error", "detail", "fields": [{"path", "reason"}]}``."""
 
+import gzip
 import inspect
 
 import pytest
@@ -83,7 +84,23 @@ def test_a_method_that_a_route_lacks_is_refused_with_those_it_has(client, method
     response = client.request(method, SWEEPS)
 
     assert_error(response, 405, "MethodNotAllowed")
-    assert "GET" in response.headers["allow"] or "POST" in response.headers["allow"]
+    assert response.headers["allow"] == "GET, POST"
+
+
+def test_an_address_of_several_methods_names_them_all(client, assert_error):
+    response = client.put(f"{SWEEPS}/0123456789ab")
+
+    assert_error(response, 405, "MethodNotAllowed")
+    assert response.headers["allow"] == "DELETE, GET, PATCH"
+
+
+def test_a_compressed_body_is_refused_as_what_it_is(client, assert_error):
+    body = gzip.compress(b"{}")
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+
+    response = client.post(SWEEPS, content=body, headers=headers)
+
+    assert "not unpacked" in assert_error(response, 415, "UnsupportedMediaType")["detail"]
 
 
 def test_a_store_that_is_away_is_503_on_every_route_that_needs_it(
