@@ -382,13 +382,13 @@ class TestComparing:
         page = watched.page
         page.goto(site["sweep"])
         draw_all(page)
-        page.locator("#contour-x").select_option("alpha_v")
-        page.locator("#contour-y").select_option("alpha_s")
+        page.locator("#contour-x").select_option("lambda_c")
+        page.locator("#contour-y").select_option("gamma_c")
 
-        expect(page.locator("#contour .xtitle")).to_contain_text("α", timeout=SOON_MS)
+        expect(page.locator("#contour .xtitle")).to_contain_text("λ", timeout=SOON_MS)
         href = page.locator("a[data-csv-of=contour]").get_attribute("href")
         assert href is not None
-        assert href.endswith("x=alpha_v&y=alpha_s")
+        assert href.endswith("x=lambda_c&y=gamma_c")
 
 
 @dataclass
