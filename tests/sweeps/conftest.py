@@ -13,8 +13,16 @@ import psycopg
 import pytest
 
 from sweeps.store import Store
+from tests.sweeps.mlflow_server import mlflow_server
 
 NewUrl = Callable[[], str]
+
+
+@pytest.fixture(scope="session")
+def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a real MLflow server of this session; sweeps have experiments of their own."""
+    with mlflow_server(tmp_path_factory.mktemp("mlflow")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

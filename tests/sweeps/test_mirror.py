@@ -13,17 +13,10 @@ from sweeps.mirror import Mirror
 from sweeps.mirror_client import Unreachable
 from sweeps.records import Claim, SweepState, TrialState
 from sweeps.store import Store
-from tests.sweeps.mlflow_server import Proxy, mlflow_server
+from tests.sweeps.mlflow_server import Proxy
 from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture(scope="module")
-def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a real MLflow server."""
-    with mlflow_server(tmp_path_factory.mktemp("mlflow")) as url:
-        yield url
 
 
 @pytest.fixture

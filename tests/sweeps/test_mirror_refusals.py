@@ -12,17 +12,9 @@ from sweeps.mirror_client import Refused
 from sweeps.mirror_holds import MAX_REFUSALS, Holds
 from sweeps.records import SweepState, TrialState
 from sweeps.store import Store
-from tests.sweeps.mlflow_server import mlflow_server
 from tests.sweeps.store_cases import claimed, report, run, trial
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture(scope="module")
-def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a real MLflow server."""
-    with mlflow_server(tmp_path_factory.mktemp("mlflow")) as url:
-        yield url
 
 
 @pytest.fixture
