@@ -500,6 +500,7 @@ def test_a_worker_is_told_what_it_needs(drive: Drive) -> None:
     assert task["log_path"].endswith(f"logs/{driving.claim.sweep_id}/0.log")
     assert task["objective"] == {"metric": "validation_error", "direction": "minimize"}
 
+
 def test_a_trial_past_its_limit_fails_with_it_and_the_others_go_on(drive: Drive) -> None:
     driving = drive(num_points=2, limits={"steps": 100})
     first, second = driving.start(), driving.start()
