@@ -17,7 +17,10 @@ from tests.dashboards.conftest import Seeded
 from tests.dashboards.page_reading import every_page, open_page
 
 #: Answered to POST only, and an analysis that a queued sweep does not have yet.
-ACTIONS = ("/pause", "/cancel", "/resume", "/retry", "/extend", "/confirm", "/analysis")
+ACTIONS = (
+    *("/pause", "/cancel", "/resume", "/retry", "/extend", "/confirm", "/submit"),
+    "/analysis",
+)
 
 
 class TestPlotData:
