@@ -21,9 +21,11 @@ def test_auto_takes_the_cpu_where_there_is_no_card(monkeypatch):
     assert choose_device(TrainConfig()).type == "cpu"
 
 
-def test_tf32_on_a_cpu_is_refused():
+def test_tf32_where_auto_finds_a_cpu_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
     with pytest.raises(FieldError, match="a CPU, which has no TF32; got 'tf32'"):
-        choose_device(TrainConfig(device="cpu", precision="tf32"))
+        choose_device(TrainConfig(precision="tf32"))
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
