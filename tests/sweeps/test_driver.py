@@ -320,7 +320,8 @@ def test_two_sweeps_on_a_full_cluster_take_turns_and_a_paused_one_gives_its_plac
     slow = {"steps": 4, "batch_size": 100}
     first = stack.submit(num_points=400, base=slow)
     stack.wait(first, lambda sweep: sweep.trials["running"] == 2, "on both CPUs")
-    second = stack.submit(num_points=6, base=slow)
+    # Enough to do that it is still at it when a worker has come up in the first one's place.
+    second = stack.submit(num_points=400, base=slow)
 
     def is_beside(sweep: Sweep) -> bool:
         return min(sweep.trials["running"], stack.store.get_sweep(second).trials["running"]) > 0
@@ -330,6 +331,7 @@ def test_two_sweeps_on_a_full_cluster_take_turns_and_a_paused_one_gives_its_plac
     assert not stack.store.get_sweep(first).state.is_finished()
     stack.store.request(first, "pause")
     stack.wait(second, lambda sweep: sweep.trials["running"] == 2, "on both CPUs")
-    stack.finish(second)
-    stack.store.request(first, "cancel")
-    stack.finish(first)
+    for sweep_id in (first, second):
+        stack.store.request(sweep_id, "cancel")
+    for sweep_id in (first, second):
+        stack.finish(sweep_id)
