@@ -1,9 +1,7 @@
 """One small JSON file per finished run: what a batch leaves behind, and what is read back."""
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sweeps.batch_plan import Membership
 from sweeps.thinning import thin
 from worker.measurement import Report
+from worker.whole_file import whole_file
 
 #: Points of one curve in a file, at most.
 MAX_POINTS = 1000
@@ -139,18 +138,8 @@ def write_result(folder: Path, result: RunResult) -> Path:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file under a temporary name, sync it and give it its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def curves_of(reports: Iterable[Report]) -> list[Curves]:

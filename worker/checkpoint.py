@@ -10,16 +10,14 @@ import contextlib
 import hashlib
 import io
 import logging
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from worker.datasets import sync_folder
 from worker.errors import CheckpointError
+from worker.whole_file import whole_file
 
 _LOG = logging.getLogger(__name__)
 _MAGIC = b"NDCKPT01"
@@ -112,18 +110,9 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _write(path: Path, header: bytes, payload: memoryview) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(header)
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with whole_file(path, prefix=_TEMPORARY) as file:
+        file.write(header)
+        file.write(payload)
 
 
 def _read(path: Path) -> dict[str, Any]:

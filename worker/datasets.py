@@ -13,12 +13,12 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker.errors import DatasetNotFound, DatasetRefused
+from worker.whole_file import whole_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,32 +154,12 @@ def write_dataset(
     path = dataset_path(name, home)
     info = _describe(name, arrays, classes, source)
     header = json.dumps(asdict(info)).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
-            file.write(bytes(-file.tell() % _ALIGNMENT))
-            for part in arrays.parts():
-                part.tofile(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with whole_file(path) as file:
+        file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        for part in arrays.parts():
+            part.tofile(file)
     return info
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename inside ``folder`` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _describe(name: str, arrays: Arrays, classes: tuple[str, ...], source: str) -> DatasetInfo:

@@ -5,7 +5,6 @@ Beside the checkpoints, from which training goes on, this is what somebody takes
 
 import io
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from worker.config import TrainConfig
+from worker.whole_file import whole_file
 
 if TYPE_CHECKING:
     from worker.run_state import Run
@@ -37,16 +37,10 @@ def save_weights(folder: Path, run: "Run") -> None:
     }
     buffer = io.BytesIO()
     torch.save(values, buffer)
-    half_written = folder / f".{FILE}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with half_written.open("wb") as file:
+        with whole_file(folder / FILE) as file:
             file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        half_written.replace(folder / FILE)
     except OSError as error:
-        half_written.unlink(missing_ok=True)
         _LOG.warning("the final weights were not written to %s (%s)", folder, error)
 
 
