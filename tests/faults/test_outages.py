@@ -36,6 +36,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
+        # Only a real file system fills up as a disk does, and only root may mount one.
         pytest.skip(f"needs the right to mount a file system: {done.stderr.strip()}")
     try:
         yield folder

@@ -462,6 +462,7 @@ def test_a_download_that_fails_names_the_other_way(tmp_path, monkeypatch):
 @pytest.mark.cifar10
 def test_the_prepared_cifar10_is_the_published_one():
     if not dataset_path("cifar10", default_home()).is_file():
+        # 170 MB that continuous integration does not download.
         pytest.skip("CIFAR-10 is not prepared in NDSWEEP_DATA")
 
     found = load("cifar10", default_home(), verify=True)
