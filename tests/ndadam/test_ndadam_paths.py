@@ -113,7 +113,7 @@ def relative_error(ours, twin):
 
 
 def skip_float64_of_the_kernel(ours):
-    """The kernel computes in float32, by design; float64 gets another path, which is tested here."""
+    """The kernel computes in float32, by design; float64 gets another path, tested here too."""
     if ours.name == "fused":
         pytest.skip("the fused step leaves float64 to the others")
 
