@@ -108,10 +108,16 @@ def _postgresql() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def import_path() -> str:
+    """PYTHONPATH of what is started: this checkout, then the folders that Python was given."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([str(ROOT), *(path for path in given if path not in ("", str(ROOT)))])
+
+
 @contextlib.contextmanager
 def ray_head(home: Path) -> Iterator[str]:
     """A local Ray of two CPUs whose workers know the workloads; yields its address."""
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = import_path()
     head = cluster.start(home, num_cpus=2, num_gpus=0, preload=WORKLOADS)
     try:
         yield head.address
@@ -126,7 +132,7 @@ def process(command: Sequence[str], log: Path, **environment: str) -> Iterator[i
         running = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+            env=os.environ | {"PYTHONPATH": import_path()} | environment,
             stdout=output,
             stderr=output,
             start_new_session=True,

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.sweep_parts import import_path
 from service.client import Client, ServiceError
 from service.home import Endpoints, read_endpoints
 from service.outputs import SweepOut
@@ -40,7 +41,7 @@ class Service:
         self.before = shared_memory()
         self.port = free_port()
         self._environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": import_path(),
             "NDSWEEP_HOME": str(home),
             "NDSWEEP_DATA": str(data),
             "NDSWEEP_PORT": str(self.port),

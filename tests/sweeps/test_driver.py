@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.sweep_parts import import_path
 from sweeps import cluster
 from sweeps.records import Sweep, SweepState, Trial
 from sweeps.search import SweepProposer
@@ -93,7 +94,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     home = tmp_path_factory.mktemp("home")
     # Workers import the tests' trainables.
     path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = import_path()
     head = cluster.start(home, num_cpus=2, num_gpus=0, preload="tests.sweeps.trainables")
     stack = Stack(home)
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.sweep_parts import import_path
 from sweeps import cluster
 from sweeps.capacity import ClusterShape
 from sweeps.records import Attempt, Sweep, SweepState
@@ -92,7 +93,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     tool.chmod(0o755)
     patch = pytest.MonkeyPatch()
     patch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    patch.setenv("PYTHONPATH", str(ROOT))
+    patch.setenv("PYTHONPATH", import_path())
     preload = "tests.sweeps.card_trainables"
     cluster.start(home, num_cpus=2, num_gpus=1, preload=preload)
     command = [sys.executable, "-m", "sweeps.runner", "--store", f"sqlite:///{home / 'store.db'}"]
