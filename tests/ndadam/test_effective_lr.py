@@ -1,4 +1,4 @@
-"""Measured dynamics: against brute force, against physics, and without disturbing the run."""
+"""Measured dynamics: against brute force, and without disturbing the run."""
 
 import copy
 import math
@@ -8,60 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ndadam import EffectiveLR, NDAdam, WideResNet, param_groups, probe, weight_vectors
-
-
-def small_net(dtype=torch.float64):
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(2, 4, 3),
-        nn.BatchNorm2d(4, eps=1e-12),
-        nn.ReLU(),
-        nn.ConvTranspose2d(4, 3, 2),
-        nn.Flatten(),
-        nn.Linear(75, 5),
-    )
-    return model.to(dtype)
-
-
-def batches(n, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(1)
-    return [
-        (
-            torch.randn(8, 2, 6, 6, generator=generator, dtype=dtype),
-            torch.randint(5, (8,), generator=generator),
-        )
-        for _ in range(n)
-    ]
-
-
-def loss(model, batch):
-    return functional.cross_entropy(model(batch[0]), batch[1])
-
-
-def sgd(model, lr=0.1, weight_decay=1e-2, momentum=0.9):
-    return torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
-
-
-def train(model, optimizer, data):
-    """Weights before the first and after every step, and the gradients of every step."""
-    weights, grads = [snapshot(model)], []
-    for batch in data:
-        optimizer.zero_grad()
-        loss(model, batch).backward()
-        grads.append([rows(v, v.parameter.grad) for v in weight_vectors(model)])
-        optimizer.step()
-        weights.append(snapshot(model))
-    return weights, grads
-
-
-def rows(v, tensor):
-    return tensor.detach().movedim(v.vector_dim, 0).flatten(1).clone()
-
-
-def snapshot(model):
-    return [rows(v, v.parameter) for v in weight_vectors(model)]
-
+from ndadam import EffectiveLR, NDAdam, param_groups
+from tests.ndadam.moving_weights import batches, loss, rms, sgd, small_net, train
 
 OPTIMIZERS = {
     "sgd": sgd,
@@ -100,10 +48,6 @@ def test_records_equal_brute_force_for_every_optimizer(name):
                 radial.mean().item(), rel=1e-8, abs=1e-12
             )
         assert record.effective_lr[t] == pytest.approx(rms(torch.cat(relative)), rel=1e-10)
-
-
-def rms(values):
-    return values.square().mean().sqrt().item()
 
 
 def test_the_first_step_of_ndadam_turns_every_vector_by_arctan_lr():
@@ -274,228 +218,6 @@ def test_projection_and_balance_are_for_plain_sgd_with_decay_only(optimizer):
     assert dynamics.drain().layers["conv1"].projection_ratio == []
 
 
-SCHEDULES = {
-    "constant": lambda t: 1.0,
-    "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t / 50)),
-    "warm-up from zero": lambda t: min(1.0, t / 5),
-    "zero in between": lambda t: float(t != 20),
-}
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_balance_law_holds_on_any_run(schedule):
-    """Out of equilibrium, with a schedule, invariant or not: 1 % allowed, rounding errors seen."""
-    model = small_net()
-    optimizer = sgd(model)
-    dynamics = EffectiveLR(model, optimizer)
-    data = batches(40)
-    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, SCHEDULES[schedule])
-    for batch in data:
-        train(model, optimizer, [batch])
-        rates.step()
-
-    balance = dynamics.balance()
-
-    assert balance.steps == 39
-    assert abs(balance.residual) < 1e-10
-    # conv1 is read by batch norm: its gradient is orthogonal. The last layer's is not.
-    assert abs(balance.layers["conv1"]) < 1e-6
-    assert abs(balance.layers["linear1"]) > 1e-3
-
-
-def test_kappa_is_the_mean_radial_gradient_over_decay():
-    model = small_net()
-    optimizer = sgd(model, weight_decay=1e-2)
-    dynamics = EffectiveLR(model, optimizer)
-    weights, grads = train(model, optimizer, batches(6))
-
-    kappa = dynamics.balance().layers["linear1"]
-
-    # The first step only starts the recursion.
-    gw = sum((grads[t][2] * weights[t][2]).sum() for t in range(1, 6))
-    ww = sum(weights[t][2].square().sum() for t in range(1, 6))
-    assert kappa == pytest.approx((gw / (1e-2 * ww)).item(), rel=1e-10)
-
-
-def test_the_balance_survives_a_pause():
-    model = small_net()
-    optimizer = sgd(model)
-    dynamics = EffectiveLR(model, optimizer)
-    train(model, optimizer, batches(5))
-    dynamics.recording = False
-    train(model, optimizer, batches(3))
-    dynamics.recording = True
-    train(model, optimizer, batches(5))
-
-    balance = dynamics.balance()
-    assert balance.steps == 8
-    assert abs(balance.residual) < 1e-10
-
-
-def random_walk(steps, rho=0.0, lr=0.1, mu=0.9, decay=1e-3, betas=None, optimizer=None):
-    """SGD on gradients that are noise orthogonal to w: autocorrelation rho, size 1 / ||w||."""
-    generator = torch.Generator().manual_seed(0)
-    model = nn.Linear(200, 20, bias=False).double()
-    with torch.no_grad():
-        # Equilibrium norm for unit gradients: (lr / (2 decay (1 - mu)))^(1/4), matching.md 1.4.
-        norm = (lr / (2 * decay * (1 - mu))) ** 0.25
-        model.weight.copy_(torch.randn(20, 200, generator=generator))
-        model.weight.mul_(norm / torch.linalg.vector_norm(model.weight, dim=1, keepdim=True))
-    made = optimizer(model) if optimizer else sgd(model, lr, decay, mu)
-    dynamics = EffectiveLR(model, made, shadow_betas=betas)
-    noise = torch.zeros(20, 200, dtype=torch.float64)
-    for _ in range(steps):
-        fresh = torch.randn(20, 200, generator=generator, dtype=torch.float64) / 200**0.5
-        noise = rho * noise + (1 - rho**2) ** 0.5 * fresh
-        w = model.weight.detach()
-        ww = w.square().sum(1, keepdim=True)
-        model.weight.grad = (noise - (noise * w).sum(1, keepdim=True) / ww * w) / ww.sqrt()
-        made.step()
-    return dynamics
-
-
-def test_sgd_with_decay_reaches_the_equilibrium_of_the_closed_form():
-    """e* = sqrt(2 lr decay / (1 + mu)), relaxation time (1 - mu) / (4 lr decay) = 62.5 steps."""
-    lr, decay, mu = 0.1, 4e-3, 0.9
-    dynamics = random_walk(1000, lr=lr, decay=decay, mu=mu)
-
-    e = torch.tensor(dynamics.drain().effective_lr)[400:]
-
-    assert rms(e) == pytest.approx(math.sqrt(2 * lr * decay / (1 + mu)), rel=0.01)
-
-
-def test_the_plateaus_of_fig_1a():
-    """-2 mu / (1 + mu) on w, -2 mu / (1 + mu)^2 on the accumulated decay."""
-    dynamics = random_walk(1200, decay=4e-3)
-    layer = dynamics.drain().layers["linear1"]
-
-    on_w = torch.tensor(layer.projection_ratio_on_w)[400:].mean().item()
-    on_p = torch.tensor(layer.projection_ratio)[400:].mean().item()
-    assert on_w == pytest.approx(-2 * 0.9 / 1.9, rel=0.02)
-    assert on_p == pytest.approx(-2 * 0.9 / 1.9**2, rel=0.04)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.5, -0.5])
-def test_the_gain_of_autocorrelated_noise(rho):
-    """A = (1 + b1 rho) / (1 - b1 rho) for AR(1) gradients."""
-    gain = random_walk(1500, rho=rho, betas=(0.9, 0.99)).gain()
-
-    assert gain.overall == pytest.approx((1 + 0.9 * rho) / (1 - 0.9 * rho), rel=0.03)
-    assert gain.layers == {"linear1": pytest.approx(gain.overall, rel=1e-12)}
-    assert gain.memory == pytest.approx(1, abs=0.02)
-    assert gain.steps == 1500 - 50
-
-
-def test_a_unit_that_dies_does_not_make_the_gain_infinite():
-    """Its running average outlives its gradients, so their ratio says nothing of agreement."""
-    torch.manual_seed(0)
-    model = nn.Linear(8, 4, bias=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    dynamics = EffectiveLR(model, optimizer, shadow_betas=(0.9, 0.99))
-    for step in range(90):
-        model.weight.grad = torch.randn(4, 8)
-        if step >= 50:  # warm-up is over after 50 steps
-            model.weight.grad[0] = 0.0
-        optimizer.step()
-
-    gain = dynamics.gain()
-
-    assert 0.3 < gain.overall < 2
-    assert 0.3 < gain.layers["linear1"] < 2
-
-
-def test_shadow_moments_equal_those_of_ndadam():
-    """On NDAdam's own run the shadow follows its first and second moments."""
-    made = []
-
-    def ndadam(model):
-        made.append((NDAdam(param_groups(model), betas=(0.9, 0.99)), model))
-        return made[0][0]
-
-    dynamics = random_walk(60, betas=(0.9, 0.99), optimizer=ndadam)
-    optimizer, model = made[0]
-    state = optimizer.state[model.weight]
-
-    shadow = dynamics._shadow
-    torch.testing.assert_close(
-        shadow.exp_avg.view(20, 200), state["exp_avg"], rtol=1e-9, atol=1e-14
-    )
-    torch.testing.assert_close(shadow.exp_avg_sq, state["exp_avg_sq"][:, 0], rtol=1e-9, atol=0)
-
-
-def test_the_gain_waits_for_its_warm_up():
-    assert random_walk(50, betas=(0.9, 0.99)).gain() is None
-    assert random_walk(51, betas=(0.9, 0.99)).gain().steps == 1
-    assert random_walk(60).gain() is None
-
-
-def wrn_run(steps, use_probe, widen_factor=2):
-    generator = torch.Generator().manual_seed(0)
-    model = WideResNet(10, widen_factor, 5, generator=generator).double()
-    x = torch.randn(8, 3, 8, 8, generator=generator, dtype=torch.float64)
-    y = torch.randint(5, (8,), generator=generator)
-    groups = model.residual_groups()
-    found = probe(model, (x, y), loss, groups) if use_probe else None
-    optimizer = sgd(model)
-    dynamics = EffectiveLR(model, optimizer, residual_groups=groups, probe=found)
-    weights, _ = train(model, optimizer, [(x, y)] * steps)
-    return model, groups, dynamics, weights
-
-
-@pytest.mark.parametrize(("use_probe", "widen_factor"), [(True, 2), (False, 2), (True, 1)])
-def test_vectors_of_one_residual_channel_enter_the_headline_together(use_probe, widen_factor):
-    model, groups, dynamics, weights = wrn_run(2, use_probe, widen_factor)
-    vectors = weight_vectors(model)
-    number = {v.parameter: i for i, v in enumerate(vectors)}
-    joint = {number[p] for stream in groups for p, _ in stream}
-    head = len(vectors) - 1
-
-    for t, headline in enumerate(dynamics.drain().effective_lr):
-        qq = [(b - a).square().sum(1) for a, b in zip(weights[t], weights[t + 1], strict=True)]
-        ww = [a.square().sum(1) for a in weights[t]]
-        units = [
-            sum(qq[number[p]] for p, _ in stream) / sum(ww[number[p]] for p, _ in stream)
-            for stream in groups
-        ]
-        alone = [i for i in range(len(vectors)) if i not in joint and not (use_probe and i == head)]
-        units += [qq[i] / ww[i] for i in alone]
-        assert headline == pytest.approx(torch.cat(units).mean().sqrt().item(), rel=1e-10)
-
-
-def test_with_a_probe_kappa_of_the_headline_vanishes():
-    balance = wrn_run(20, use_probe=True)[2].balance()
-
-    assert abs(balance.kappa) < 1e-3
-    assert abs(balance.layers["conv3"]) > abs(balance.kappa)
-    assert abs(balance.residual) < 1e-10
-
-
-def test_streams_with_shifted_channels_are_grouped_by_channel():
-    generator = torch.Generator().manual_seed(0)
-    model = WideResNet(10, 2, 5, shortcut="pool_pad", generator=generator)
-    optimizer = sgd(model)
-    dynamics = EffectiveLR(model, optimizer, residual_groups=model.residual_groups())
-
-    # 128 channels hold 224 vectors; the other 16 + 32 + 64 + 128 and the head's 5 are alone.
-    assert dynamics._headline._num_units == 128 + 16 + 32 + 64 + 128 + 5
-
-
-def test_when_no_vector_is_invariant_all_count():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(72, 5)).double()
-    with torch.no_grad():
-        model[1].weight.copy_(batches(1)[0][0][:5].flatten(1))
-    found = probe(model, batches(1)[0], loss)
-    optimizer = sgd(model)
-    dynamics = EffectiveLR(model, optimizer, probe=found)
-    train(model, optimizer, batches(2))
-    record = dynamics.drain()
-
-    assert "invariant" not in found.classes["linear1"]
-    # Sums of the same numbers, whose order is the processor's.
-    layer = record.layers["linear1"].effective_lr
-    assert record.effective_lr == pytest.approx(layer, rel=1e-12)
-
-
 def test_going_on_from_a_checkpoint_equals_never_having_stopped():
     model = small_net()
     optimizer = sgd(model)
@@ -515,24 +237,6 @@ def test_going_on_from_a_checkpoint_equals_never_having_stopped():
     assert resumed.gain() == dynamics.gain()
     assert resumed.balance() == dynamics.balance()
     assert resumed.drain() == dynamics.drain()
-
-
-def test_several_groups_with_their_own_rates_and_decay_balance():
-    model = small_net()
-    optimizer = torch.optim.SGD(
-        [
-            {"params": model[0].parameters(), "lr": 0.2, "weight_decay": 0.02},
-            {"params": model[3].parameters(), "lr": 0.05, "momentum": 0.5},
-            {"params": model[5].parameters()},
-        ],
-        lr=0.1,
-        momentum=0.9,
-        weight_decay=0.01,
-    )
-    dynamics = EffectiveLR(model, optimizer)
-    train(model, optimizer, batches(20))
-
-    assert abs(dynamics.balance().residual) < 1e-10
 
 
 def test_channels_last_weights_are_measured_alike():
