@@ -24,6 +24,7 @@ from benchmarks.sweep_http import http
 from benchmarks.sweep_orchestration import orchestration
 from benchmarks.sweep_parts import Figure, Options, database
 from benchmarks.sweep_store import store
+from sweeps.cluster import usable_cpus
 
 Part = Callable[[Options], list[Figure]]
 
@@ -77,16 +78,16 @@ def main() -> None:
     arguments = parser.parse_args()
     # Also when it is told to stop: what was started has to go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    before = os.getloadavg()[0]
+    before, cores = os.getloadavg()[0], usable_cpus()
     parts = [arguments.only] if arguments.only else list(PARTS)
     stores = [arguments.store] if arguments.store else list(STORES)
     figures = measure(parts, stores, arguments)
     print(table(figures))
-    print(f"\nload of the machine before: {before:.1f}, cores: {os.cpu_count()}")
+    print(f"\nload of the machine before: {before:.1f}, cores it may use: {cores}")
     if arguments.json:
         about = {
             "load_before": before,
-            "cores": os.cpu_count(),
+            "cores": cores,
             "python": platform.python_version(),
         }
         found = about | {"figures": [figure.to_json() for figure in figures]}
