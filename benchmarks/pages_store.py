@@ -5,22 +5,31 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-import sqlalchemy as sa
-
+from sweeps.driver_analysis import driver_analysis
 from sweeps.records import AttemptEnd, Claim, NewTrial, SweepState, TrialReports, TrialState
 from sweeps.store import Store
-from sweeps.tables import metric_names, metrics
+from sweeps.tables import attempts, metric_names, metrics
 from worker.measurement import Report
 
 SEEDS, STEPS, BATCH = 2, 20_000, 500
+#: Steps between the reports of the running trial.
+STRIDE = 13
+_NDADAM, _SGD = ({"optimizer": [name]} for name in ("ndadam", "sgd"))
 SPACE: dict[str, Any] = {
     "optimizer": {"kind": "choice", "values": ["ndadam", "sgd"]},
-    "alpha_v": {"kind": "float", "low": 0.005, "high": 0.5, "log": True},
-    "alpha_s": {"kind": "float", "low": 1e-4, "high": 0.1, "log": True},
+    "alpha_v": {"kind": "float", "low": 0.005, "high": 0.5, "log": True, "when": _NDADAM},
+    "alpha_s": {"kind": "float", "low": 1e-4, "high": 0.1, "log": True, "when": _NDADAM},
+    "lr": {"kind": "float", "low": 0.01, "high": 1.0, "log": True, "when": _SGD},
     "gamma_c": {"kind": "float", "low": 0.5, "high": 8.0, "log": True},
     "lambda_c": {"kind": "float", "low": 1e-5, "high": 1e-2, "log": True},
 }
-BASE = {"dataset": "digits", "depth": 10, "widen_factor": 1.0, "steps": STEPS}
+BASE = {
+    "dataset": "digits",
+    "depth": 10,
+    "widen_factor": 1.0,
+    "steps": STEPS,
+    "validation_fraction": 0.2,
+}
 
 
 def _spec(name: str, points: int) -> dict[str, Any]:
@@ -49,9 +58,11 @@ def _trials(points: range, rng: random.Random) -> list[NewTrial]:
     found = []
     for number in points:
         params: dict[str, Any] = {"optimizer": rng.choice(("ndadam", "sgd"))}
-        for name in ("alpha_v", "alpha_s", "gamma_c", "lambda_c"):
-            low, high = math.log(SPACE[name]["low"]), math.log(SPACE[name]["high"])
-            params[name] = float(f"{math.exp(rng.uniform(low, high)):.5g}")
+        for name, domain in SPACE.items():
+            only = domain.get("when", {"optimizer": [params["optimizer"]]})
+            if domain["kind"] == "float" and params["optimizer"] in only["optimizer"]:
+                low, high = math.log(domain["low"]), math.log(domain["high"])
+                params[name] = float(f"{math.exp(rng.uniform(low, high)):.5g}")
         for seed in range(SEEDS):
             config = {**BASE, **params, "seed": seed}
             found.append(NewTrial(number, seed, params, config, f"point-{number}"))
@@ -65,23 +76,25 @@ def full_sweep(store: Store, trials: int, points: int) -> str:
     for start in range(0, trials // SEEDS, BATCH // SEEDS):
         end = min(start + BATCH // SEEDS, trials // SEEDS)
         added = store.add_trials(claim, _trials(range(start, end), rng))
-        attempts = store.start_attempts(claim, [trial.number for trial in added])
+        started = store.start_attempts(claim, [trial.number for trial in added])
         errors = {t.number: _error(t.params, rng) for t in added}
         store.record_batch(
             claim,
-            [TrialReports(n, a, [_report(STEPS, errors[n], STEPS)]) for n, a in attempts.items()],
+            [TrialReports(n, a, [_report(STEPS, errors[n], STEPS)]) for n, a in started.items()],
         )
-        _fill_curves(store, claim.sweep_id, attempts, errors, points)
         done = TrialState.COMPLETE
         store.finish_attempts(
-            claim, [AttemptEnd(n, a, done, done, "complete") for n, a in attempts.items()]
+            claim, [AttemptEnd(n, a, done, done, "complete") for n, a in started.items()]
         )
+    _fill_curves(store, claim.sweep_id, points)
+    # What its driver would have left: importance is drawn from it.
+    store.set_result(claim, driver_analysis(store, claim.sweep_id))
     store.release(claim, SweepState.COMPLETE, "all done")
     return claim.sweep_id
 
 
 def _error(params: dict[str, Any], rng: random.Random) -> float:
-    off = math.log10(params["alpha_v"] / 0.05)
+    off = math.log10(params["alpha_v"] / 0.05 if "alpha_v" in params else params["lr"] / 0.1)
     return (0.05 + 0.03 * off * off + 0.01 * abs(math.log(params["gamma_c"] / 2.5))) * math.exp(
         rng.gauss(0, 0.05)
     )
@@ -92,35 +105,37 @@ def _report(step: int, error: float, steps: int, **more: Any) -> Report:
     return Report(step=step, num_steps=steps, status="running", metrics=values, **more)
 
 
-def _fill_curves(
-    store: Store,
-    sweep_id: str,
-    attempts: dict[int, int],
-    errors: dict[int, float],
-    points: int,
-) -> None:
-    """The values before each trial's last, written past the verbs: two million reports are slow."""
+def _fill_curves(store: Store, sweep_id: str, points: int) -> None:
+    """The values before each trial's last, written past the verbs: two million reports are slow.
+
+    Made inside the database from every trial's last value, in the order of the table's key.
+    """
+    shape = [
+        (1000 + 2 * part + at, name, STEPS * part // points, _fade(part, points))
+        for part in range(1, points)
+        for at, name in enumerate(("validation_error", "train_loss"))
+    ]
     with store._writing() as write:
-        query = sa.select(metric_names.c.name, metric_names.c.id).where(
-            metric_names.c.sweep_id == sweep_id, metric_names.c.kind == "metric"
+        run = write.conn.exec_driver_sql
+        run("CREATE TEMP TABLE shape (seq INTEGER PRIMARY KEY, name TEXT, step INTEGER, fade REAL)")
+        run("INSERT INTO shape VALUES (?, ?, ?, ?)", shape)
+        run(
+            f"""
+            INSERT INTO {metrics.name} (attempt_id, seq, name_id, step, value, at)
+            SELECT last.attempt_id, shape.seq, last.name_id, shape.step,
+                   shape.fade * last.value, last.at
+            FROM {attempts.name} AS tries
+            CROSS JOIN shape
+            JOIN {metric_names.name} AS names
+              ON names.sweep_id = tries.sweep_id AND names.name = shape.name
+            JOIN {metrics.name} AS last
+              ON last.attempt_id = tries.id AND last.name_id = names.id AND last.step = ?
+            WHERE tries.sweep_id = ?
+            ORDER BY tries.id, shape.seq
+            """,
+            (STEPS, sweep_id),
         )
-        names = {row.name: row.id for row in write.conn.execute(query)}
-        # Past SQLAlchemy too: it makes a dictionary of each of four million rows.
-        shape = [
-            (1000 + 2 * part + at, names[name], STEPS * part // points, scale * _fade(part, points))
-            for part in range(1, points)
-            for at, (name, scale) in enumerate((("validation_error", 1.0), ("train_loss", 3.0)))
-        ]
-        rows = [
-            (attempt, seq, name, step, value * errors[number], write.now)
-            for number, attempt in attempts.items()
-            for seq, name, step, value in shape
-        ]
-        write.conn.exec_driver_sql(
-            f"INSERT INTO {metrics.name} (attempt_id, seq, name_id, step, value, at) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            rows,
-        )
+        run("DROP TABLE shape")
 
 
 def _fade(part: int, points: int) -> float:
@@ -140,7 +155,7 @@ class LiveSweep:
 
     def report(self) -> int:
         """Record one more report; return its step."""
-        self.step += 13
+        self.step += STRIDE
         self.store.record(self.claim, self.number, self.attempt, [_report(self.step, 0.1, STEPS)])
         return self.step
 
@@ -149,13 +164,11 @@ def live_sweep(store: Store) -> LiveSweep:
     """Half of its 50 trials have ended, one runs."""
     claim = _queued(store, "fifty", 25)
     added = store.add_trials(claim, _trials(range(25), random.Random(3)))
-    attempts = store.start_attempts(claim, [trial.number for trial in added[:25]])
+    started = store.start_attempts(claim, [trial.number for trial in added[:25]])
     done = TrialState.COMPLETE
-    ended = [n for n in attempts if n > 0]
+    ended = [n for n in started if n > 0]
     store.record_batch(
-        claim, [TrialReports(n, attempts[n], [_report(STEPS, 0.1, STEPS)]) for n in ended]
+        claim, [TrialReports(n, started[n], [_report(STEPS, 0.1, STEPS)]) for n in ended]
     )
-    store.finish_attempts(
-        claim, [AttemptEnd(n, attempts[n], done, done, "complete") for n in ended]
-    )
-    return LiveSweep(store, claim, 0, attempts[0], sweep=claim.sweep_id)
+    store.finish_attempts(claim, [AttemptEnd(n, started[n], done, done, "complete") for n in ended])
+    return LiveSweep(store, claim, 0, started[0], sweep=claim.sweep_id)

@@ -22,7 +22,8 @@ from sweeps.store import Store
 #: Up to this many points, each may be an arm of its own (a table of the paper); beyond it only
 #: optimizers are.
 MOST_ARMS = 40
-MAX_SETTINGS = 1500
+#: More marks than this in one plot hide each other; its means are over all points.
+MAX_SETTINGS = 600
 #: Bins of a range that hold two points or more; with fewer, a line would only say where it was cut.
 LEAST_BINS = 3
 

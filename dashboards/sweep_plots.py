@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dashboards.plots import (
     LEGEND_BELOW,
@@ -17,6 +18,10 @@ from dashboards.plots import (
     wide_axis,
 )
 from dashboards.quantities import quantity
+
+#: With more points than this their marks are small, and deviations stand in the hover text alone:
+#: bars would hide the marks, and drawing them would take most of the time.
+MOST_WITH_BARS = 200
 
 
 @dataclass(frozen=True)
@@ -127,28 +132,10 @@ def sensitivity(
     traces = [_trend_trace(trend, objective)] if trend else []
     for optimizer in sorted({setting.optimizer for setting in settings}):
         mine = [setting for setting in settings if setting.optimizer == optimizer]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": optimizer,
-                "x": [setting.value for setting in mine],
-                "y": [what.shown(setting.mean) for setting in mine],
-                "error_y": {
-                    "type": "data",
-                    "array": [what.shown(setting.sd or 0.0) for setting in mine],
-                    "thickness": 1,
-                    "width": 0,
-                },
-                "marker": _markers(mine, optimizer, selected),
-                "customdata": [[s.point, what.shown(s.sd or 0.0), s.n] for s in mine],
-                "hovertemplate": (
-                    f"point %{{customdata[0]}} ({optimizer})<br>{quantity(param).short} %{{x}}<br>"
-                    f"{what.name} %{{y:.4g}} ± %{{customdata[1]:.2g}} {what.unit}"
-                    " (sd of %{customdata[2]} seeds)<extra></extra>"
-                ),
-            }
-        )
+        trace = _points_trace(param, objective, mine, selected)
+        if len(settings) > MOST_WITH_BARS:
+            del trace["error_y"]
+        traces.append(trace)
     drawn = figure(
         traces,
         x={"title": quantity(param).axis, **(_log(settings) if log else _around_one(settings))},
@@ -159,6 +146,33 @@ def sensitivity(
     )
     rows = [(s.point, s.optimizer, s.value, s.mean, s.sd, s.n) for s in settings]
     return Plot(drawn, ("point", "optimizer", param, "mean", "sd", "seeds"), rows)
+
+
+def _points_trace(
+    param: str, objective: str, settings: Sequence[Setting], selected: int | None
+) -> dict[str, Any]:
+    """The marks of one optimizer's points."""
+    what, optimizer = quantity(objective), settings[0].optimizer
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": optimizer,
+        "x": [setting.value for setting in settings],
+        "y": [what.shown(setting.mean) for setting in settings],
+        "error_y": {
+            "type": "data",
+            "array": [what.shown(setting.sd or 0.0) for setting in settings],
+            "thickness": 1,
+            "width": 0,
+        },
+        "marker": _markers(settings, optimizer, selected),
+        "customdata": [[s.point, what.shown(s.sd or 0.0), s.n] for s in settings],
+        "hovertemplate": (
+            f"point %{{customdata[0]}} ({optimizer})<br>{quantity(param).short} %{{x}}<br>"
+            f"{what.name} %{{y:.4g}} ± %{{customdata[1]:.2g}} {what.unit}"
+            " (sd of %{customdata[2]} seeds)<extra></extra>"
+        ),
+    }
 
 
 def _range_of_points(settings: Sequence[Setting], objective: str) -> dict[str, object]:
@@ -188,13 +202,18 @@ def _markers(
     settings: Sequence[Setting], optimizer: str, selected: int | None
 ) -> dict[str, object]:
     chosen = [setting.point == selected for setting in settings]
-    return {
+    size = 8 if len(settings) <= MOST_WITH_BARS else 5
+    marks: dict[str, object] = {
         "color": OPTIMIZER_COLOURS.get(optimizer, PALETTE[5]),
-        "size": [13 if is_chosen else 8 for is_chosen in chosen],
-        "symbol": ["star" if is_chosen else "circle" for is_chosen in chosen],
+        "size": size,
+        "symbol": "circle",
         "opacity": 0.85,
         "line": {"width": 0},
     }
+    if any(chosen):
+        marks["size"] = [13 if is_chosen else size for is_chosen in chosen]
+        marks["symbol"] = ["star" if is_chosen else "circle" for is_chosen in chosen]
+    return marks
 
 
 def _trend_trace(trend: Sequence[Trend], objective: str) -> dict[str, object]:

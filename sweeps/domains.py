@@ -171,6 +171,8 @@ Domain = Annotated[FloatRange | IntRange | Choice, Field(discriminator="kind")]
 
 def same(value: Any) -> str:
     """A text that is equal for values that mean the same: 1 and 1.0, but not 1 and true."""
+    if type(value) is float and math.isfinite(value):
+        return repr(value)  # what the line below gives; pages ask this of every point of a sweep
     return json.dumps(_floats(value))
 
 

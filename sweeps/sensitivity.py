@@ -4,6 +4,7 @@ Only where the sampler did not look at results: a search that follows good resul
 values together with good values of the others, and the bins would show that instead.
 """
 
+import bisect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -62,26 +63,26 @@ def sensitivity(spec: Mapping[str, Any], points: Sequence[Point]) -> list[Sensit
 def _bins(
     field: str, domain: Mapping[str, Any], points: Sequence[Point], *, log: bool
 ) -> list[SensitivityBin]:
-    values = {same(point.params[field]): point.params[field] for point in points}
-    if domain["kind"] == "choice" or len(values) <= BINS + 2:
-        order = list(values.values())
+    at_value: dict[str, list[Point]] = {}
+    for point in points:
+        at_value.setdefault(same(point.params[field]), []).append(point)
+    if domain["kind"] == "choice" or len(at_value) <= BINS + 2:
+        groups = [(members[-1].params[field], members) for members in at_value.values()]
         if domain["kind"] == "choice":
             place = {same(value): i for i, value in enumerate(domain["values"])}
-            order.sort(key=lambda value: place.get(same(value), len(place)))
+            groups.sort(key=lambda group: place.get(same(group[0]), len(place)))
         else:
-            order.sort()
-        return [
-            _bin([p for p in points if same(p.params[field]) == same(value)], value=value)
-            for value in order
-        ]
+            groups.sort(key=lambda group: group[0])
+        return [_bin(members, value=value) for value, members in groups]
     edges = _edges(domain["low"], domain["high"], log=log)
+    bins: list[list[Point]] = [[] for _ in range(BINS)]
+    for point in points:
+        value = point.params[field]
+        if edges[0] <= value <= edges[-1]:
+            bins[min(bisect.bisect_right(edges, value) - 1, BINS - 1)].append(point)
     return [
-        _bin(
-            [p for p in points if _inside(p.params[field], low, high, last=i == BINS - 1)],
-            low=low,
-            high=high,
-        )
-        for i, (low, high) in enumerate(itertools.pairwise(edges))
+        _bin(members, low=low, high=high)
+        for members, (low, high) in zip(bins, itertools.pairwise(edges), strict=True)
     ]
 
 
@@ -93,10 +94,6 @@ def _edges(low: float, high: float, *, log: bool) -> list[float]:
     else:
         inner = [low + (high - low) * i / BINS for i in range(1, BINS)]
     return [low, *inner, high]
-
-
-def _inside(value: float, low: float, high: float, *, last: bool) -> bool:
-    return low <= value < high or (last and value == high)
 
 
 def _bin(

@@ -58,8 +58,49 @@ function say(element, text) {
   element.replaceChildren(message);
 }
 
-async function draw(element) {
-  const request = (element.drawing = (element.drawing || 0) + 1);
+// A plot draws for a tenth of a second or more, and ten asked for at once would all come last. So
+// a few are on their way at a time, and the nearest to what is on the screen goes first.
+const LANES = 2;
+const waiting = new Map();
+let lanes = 0;
+
+// Resolves when the plot shows what the service had when it was asked for.
+function draw(element) {
+  element.drawing = (element.drawing || 0) + 1;
+  let mine = waiting.get(element);
+  if (!mine) {
+    mine = {};
+    mine.done = new Promise((resolve) => (mine.resolve = resolve));
+    waiting.set(element, mine);
+    if (lanes < LANES) driveLane();
+  }
+  return mine.done;
+}
+
+async function driveLane() {
+  lanes += 1;
+  // Whoever asks for several plots in a row has asked for all of them first.
+  await null;
+  while (waiting.size) {
+    const element = [...waiting.keys()].reduce((best, one) => (distance(one) < distance(best) ? one : best));
+    const mine = waiting.get(element);
+    waiting.delete(element);
+    // One plot that cannot be drawn is no reason to leave the others out.
+    await fetchAndDraw(element).catch((error) => console.error(error));
+    mine.resolve();
+    await new Promise((resume) => setTimeout(resume)); // clicks and scrolling come first
+  }
+  lanes -= 1;
+}
+
+// Pixels between an element and what is on the screen; 0 for what is there.
+function distance(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return Math.max(0, top - innerHeight, -bottom);
+}
+
+async function fetchAndDraw(element) {
+  const request = element.drawing;
   let answer;
   try {
     const response = await fetch(element.dataset.plot, { headers: { Accept: "application/json" } });

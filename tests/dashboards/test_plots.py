@@ -11,7 +11,14 @@ from dashboards.match_plots import implied_rates, is_inside, match_curves
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS, curve_labels
 from dashboards.plots import PALETTE, log_axis, wide_axis
 from dashboards.quantities import quantity
-from dashboards.sweep_plots import Curve, Setting, Trend, learning_curves, sensitivity
+from dashboards.sweep_plots import (
+    MOST_WITH_BARS,
+    Curve,
+    Setting,
+    Trend,
+    learning_curves,
+    sensitivity,
+)
 from dashboards.trial_plots import layer_curves, metric_curves
 from sweeps.match_result import Curves
 from sweeps.records import Point, TrialState
@@ -84,9 +91,19 @@ class TestSensitivity:
 
         ndadam, sgd = plot.figure["data"]
         assert ndadam["marker"]["color"] != sgd["marker"]["color"]
-        assert ndadam["marker"]["symbol"] == ["circle", "circle"]
+        assert ndadam["marker"]["symbol"] == "circle"
         assert sgd["marker"]["symbol"] == ["star"]
         assert ndadam["error_y"]["array"] == [0.1, 0.0]
+
+    def test_of_hundreds_of_points_deviations_are_in_the_hover_text_alone(self) -> None:
+        many = [Setting(n, 0.01, 0.04, 0.001, 3, "ndadam") for n in range(MOST_WITH_BARS + 1)]
+        [few] = sensitivity("lr", "test_error", many[1:], [], log=True, selected=3).figure["data"]
+        [drawn] = sensitivity("lr", "test_error", many, [], log=True, selected=3).figure["data"]
+
+        assert len(few["error_y"]["array"]) == MOST_WITH_BARS
+        assert "error_y" not in drawn
+        assert drawn["customdata"][0] == [0, 0.1, 3]
+        assert drawn["marker"]["symbol"].count("star") == 1
 
     def test_the_axis_is_logarithmic_where_the_domain_is(self) -> None:
         def axis(*, log: bool) -> dict[str, Any]:
