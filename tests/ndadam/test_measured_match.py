@@ -1,9 +1,6 @@
 """The measured match without a service: on a network of one's own, in one's own loop."""
 
-import importlib.util
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,49 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 import ndadam
-from ndadam import EffectiveLR, NDAdam, equivalents, match_alpha_v, match_rate, param_groups, probe
+from ndadam import EffectiveLR, NDAdam, match_alpha_v, match_rate, param_groups
 from ndadam.fitted_curve import corrected_points, factor_of_points, points_of_records
-from ndadam.optimizer_laws import NoStationaryRate, OptimizerSetting
-from ndadam.torch_settings import build_optimizer, setting_of_optimizer
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-# Norms that settle within 300 steps: tau = 0.1 / (4 * 0.1 * 0.004) = 62.
-SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.004}
-BETAS = (0.9, 0.98)
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(12, 24, bias=False),
-        nn.BatchNorm1d(24),
-        nn.ReLU(),
-        nn.Linear(24, 24, bias=False),
-        nn.BatchNorm1d(24),
-        nn.ReLU(),
-        nn.Linear(24, 4),
-    )
-
-
-def batches(seed):
-    """Noisy classes: gradients that never die."""
-    draw = torch.Generator().manual_seed(seed)
-    centres = torch.randn(4, 12, generator=torch.Generator().manual_seed(99))
-    for _ in range(100):
-        labels = torch.randint(4, (16,), generator=draw)
-        yield centres[labels] + 1.5 * torch.randn(16, 12, generator=draw), labels
-
-
-def loss(model, batch):
-    return functional.cross_entropy(model(batch[0]), batch[1])
-
-
-def first_batch():
-    return next(iter(batches(0)))
-
-
-# --- Measured -----------------------------------------------------------------------------------
+from ndadam.optimizer_laws import OptimizerSetting
+from tests.ndadam.measured_network import BETAS, SGD, batches, loss, network
 
 
 @pytest.fixture(scope="module")
@@ -250,93 +208,6 @@ def test_batches_that_cannot_be_repeated_are_refused():
         match_alpha_v(network(), loss, batches(0), sgd=SGD, betas=BETAS, num_steps=800)
 
 
-# --- What a setting equals -----------------------------------------------------------------------
-
-
-def test_two_lines_and_a_loop_say_what_sgd_equals_in_the_other_optimizers():
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), **SGD)
-    found = probe(model, first_batch(), loss)
-    dynamics = EffectiveLR(model, optimizer, shadow_betas=(0.9, 0.999), probe=found)
-    for batch in list(batches(0))[:80]:
-        optimizer.zero_grad()
-        loss(model, batch).backward()
-        optimizer.step()
-
-    answer = equivalents(optimizer, model, num_steps=800, dynamics=dynamics, probe=found)
-
-    k = math.sqrt((1 + 0.9) / (1 - 0.9) / answer.gain)
-    assert answer.gain == dynamics.gain().overall
-    assert answer.alpha_v == pytest.approx(answer.effective_lr * k, rel=0.03)
-    assert answer.adamw_product == pytest.approx(0.1 * 0.004 / 0.1, rel=0.2)
-    assert str(answer).startswith(
-        "Your SGD (lr 0.1, momentum 0.9, weight_decay 0.004) equals AdamW lr x weight_decay = "
-    )
-    assert "until step 800; not for linear3, whose length the loss sees." in str(answer)
-
-
-def test_adamw_is_said_in_terms_of_sgd_and_back():
-    adamw = OptimizerSetting("adamw", lr=1e-3, weight_decay=1.0)
-    there = equivalents(adamw, num_steps=6000)
-    sgd = OptimizerSetting("sgd", lr=there.sgd_product / 1e-3, momentum=0.9, weight_decay=1e-3)
-    back = equivalents(sgd, num_steps=6000)
-
-    assert back.adamw_product == pytest.approx(1e-3, rel=1e-9)
-    assert "SGD lr x weight_decay" in str(there)
-    assert "AdamW lr" not in str(there)
-
-
-def test_a_run_shorter_than_its_settling_is_not_to_be_trusted():
-    slow = OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-5)
-
-    answer = equivalents(slow, num_steps=6000)
-
-    assert "not to be trusted within 6000 steps, of which norms need 100000 to settle" in str(
-        answer
-    )
-
-
-def test_adam_without_decay_is_refused_with_what_it_has_instead():
-    model = network()
-    with pytest.raises(NoStationaryRate, match="adam_without_decay"):
-        equivalents(torch.optim.Adam(model.parameters()), model, num_steps=100)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=True),
-        OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3, dampening=0.5),
-        OptimizerSetting("adamw", lr=1e-3, weight_decay=0.5, betas=(0.8, 0.99)),
-        OptimizerSetting("adam", lr=1e-3, weight_decay=0.5),
-        OptimizerSetting("ndadam", lr=0.05),
-    ],
-)
-def test_a_setting_survives_the_optimizer_built_from_it(setting):
-    model = network()
-    optimizer = build_optimizer(setting, model, alpha_s=1e-3, decay_scalars=False)
-
-    assert setting_of_optimizer(optimizer, model) == setting
-    scalars = next(g for g in optimizer.param_groups if g["name"] == "scalars")
-    assert scalars["weight_decay"] == 0.0
-
-
-def test_optimizers_without_a_law_and_uneven_groups_are_refused():
-    model = network()
-    with pytest.raises(ValueError, match="got Adagrad: measure"):
-        setting_of_optimizer(torch.optim.Adagrad(model.parameters()), model)
-    uneven = torch.optim.SGD(
-        [{"params": model[0].parameters(), "lr": 0.2}, {"params": model[3].parameters(), "lr": 0.1}]
-    )
-    with pytest.raises(ValueError, match=r"lr must be the same for all weight vectors, got 0.2"):
-        setting_of_optimizer(uneven, model)
-    with pytest.raises(ValueError, match="trains none of them"):
-        setting_of_optimizer(torch.optim.SGD(network().parameters()), model)
-
-
-# --- Schedules from records ----------------------------------------------------------------------
-
-
 def test_the_shadow_knows_the_step_that_ndadam_takes():
     """On ND-Adam's own run alpha^v times the shadow's step is how far weights move."""
     model = network()
@@ -378,40 +249,3 @@ def test_a_calibration_run_corrects_the_shape_and_leaves_the_size_to_the_rate():
     assert corrected(0) == pytest.approx(math.exp(0.05), rel=0.01)
     assert corrected(500) == pytest.approx(1.0, rel=0.01)
     assert corrected(999) == pytest.approx(math.exp(-0.05), rel=0.01)
-
-
-# --- The notebook --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def notebook_writer():
-    path = DOCS / "examples" / "write_notebook.py"
-    spec = importlib.util.spec_from_file_location("write_notebook", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_notebook_holds_the_cells_of_its_script_and_what_they_printed(notebook_writer):
-    notebook = json.loads((DOCS / "matching.ipynb").read_text(encoding="utf-8"))
-    script = notebook_writer.SCRIPT.read_text(encoding="utf-8")
-    cells = [("".join(cell["source"]), cell) for cell in notebook["cells"]]
-
-    assert [body for body, _ in cells] == [body for _, body in notebook_writer.cells_of(script)]
-    printed = "".join(
-        text for _, cell in cells for out in cell.get("outputs", []) for text in out["text"]
-    )
-    assert "Your SGD (lr 0.1, momentum 0.9, weight_decay 0.001) equals AdamW lr" in printed
-    assert "not for linear3, whose length the loss sees" in printed
-
-
-def test_the_notebooks_cells_run_and_two_short_runs_confirm_what_they_say(notebook_writer):
-    """Up to the whole match, which the tests above make on a smaller network."""
-    names = {"__name__": "notebook"}
-    script = notebook_writer.SCRIPT.read_text(encoding="utf-8")
-    for is_text, body in notebook_writer.cells_of(script):
-        if not is_text and "match_alpha_v" not in body:
-            notebook_writer.run_cell(body.replace("STEPS = 1800", "STEPS = 1200"), names)
-
-    assert names["answer"].alpha_v == pytest.approx(0.0453, rel=0.03)
-    assert names["rates"]["ndadam"] == pytest.approx(names["rates"]["sgd"], rel=0.12)

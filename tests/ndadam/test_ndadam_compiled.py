@@ -6,7 +6,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 from ndadam import NDAdam, param_groups
-from tests.ndadam.test_ndadam_state import small_model, weights
+from tests.ndadam.small_model import small_model, weights
 
 # Dynamo says that the profiler's names are not part of a graph.
 pytestmark = pytest.mark.filterwarnings("ignore:.*record_function.*")

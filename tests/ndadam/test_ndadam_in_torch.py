@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
 from torch.optim.swa_utils import AveragedModel, update_bn
 
 from ndadam import NDAdam, param_groups
-from tests.ndadam.test_ndadam_state import small_model, train, weights
+from tests.ndadam.small_model import small_model, train, weights
 
 
 def test_the_arguments_are_torchs_with_the_vectors_in_between():

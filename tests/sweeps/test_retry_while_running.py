@@ -4,7 +4,7 @@ from sweeps import dispatch
 from sweeps.driver import Driver
 from sweeps.records import SweepState, TrialState
 from sweeps.store import Store
-from tests.sweeps.test_dispatch import Drive, Driving, drive, store
+from tests.sweeps.driving import Drive, Driving, drive, store
 
 __all__ = ["drive", "store"]
 

@@ -1,0 +1,92 @@
+"""What a setting equals in the other optimizers, and settings read back from optimizers."""
+
+import math
+
+import pytest
+import torch
+
+from ndadam import EffectiveLR, equivalents, probe
+from ndadam.optimizer_laws import NoStationaryRate, OptimizerSetting
+from ndadam.torch_settings import build_optimizer, setting_of_optimizer
+from tests.ndadam.measured_network import SGD, batches, first_batch, loss, network
+
+
+def test_two_lines_and_a_loop_say_what_sgd_equals_in_the_other_optimizers():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), **SGD)
+    found = probe(model, first_batch(), loss)
+    dynamics = EffectiveLR(model, optimizer, shadow_betas=(0.9, 0.999), probe=found)
+    for batch in list(batches(0))[:80]:
+        optimizer.zero_grad()
+        loss(model, batch).backward()
+        optimizer.step()
+
+    answer = equivalents(optimizer, model, num_steps=800, dynamics=dynamics, probe=found)
+
+    k = math.sqrt((1 + 0.9) / (1 - 0.9) / answer.gain)
+    assert answer.gain == dynamics.gain().overall
+    assert answer.alpha_v == pytest.approx(answer.effective_lr * k, rel=0.03)
+    assert answer.adamw_product == pytest.approx(0.1 * 0.004 / 0.1, rel=0.2)
+    assert str(answer).startswith(
+        "Your SGD (lr 0.1, momentum 0.9, weight_decay 0.004) equals AdamW lr x weight_decay = "
+    )
+    assert "until step 800; not for linear3, whose length the loss sees." in str(answer)
+
+
+def test_adamw_is_said_in_terms_of_sgd_and_back():
+    adamw = OptimizerSetting("adamw", lr=1e-3, weight_decay=1.0)
+    there = equivalents(adamw, num_steps=6000)
+    sgd = OptimizerSetting("sgd", lr=there.sgd_product / 1e-3, momentum=0.9, weight_decay=1e-3)
+    back = equivalents(sgd, num_steps=6000)
+
+    assert back.adamw_product == pytest.approx(1e-3, rel=1e-9)
+    assert "SGD lr x weight_decay" in str(there)
+    assert "AdamW lr" not in str(there)
+
+
+def test_a_run_shorter_than_its_settling_is_not_to_be_trusted():
+    slow = OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-5)
+
+    answer = equivalents(slow, num_steps=6000)
+
+    assert "not to be trusted within 6000 steps, of which norms need 100000 to settle" in str(
+        answer
+    )
+
+
+def test_adam_without_decay_is_refused_with_what_it_has_instead():
+    model = network()
+    with pytest.raises(NoStationaryRate, match="adam_without_decay"):
+        equivalents(torch.optim.Adam(model.parameters()), model, num_steps=100)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=True),
+        OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3, dampening=0.5),
+        OptimizerSetting("adamw", lr=1e-3, weight_decay=0.5, betas=(0.8, 0.99)),
+        OptimizerSetting("adam", lr=1e-3, weight_decay=0.5),
+        OptimizerSetting("ndadam", lr=0.05),
+    ],
+)
+def test_a_setting_survives_the_optimizer_built_from_it(setting):
+    model = network()
+    optimizer = build_optimizer(setting, model, alpha_s=1e-3, decay_scalars=False)
+
+    assert setting_of_optimizer(optimizer, model) == setting
+    scalars = next(g for g in optimizer.param_groups if g["name"] == "scalars")
+    assert scalars["weight_decay"] == 0.0
+
+
+def test_optimizers_without_a_law_and_uneven_groups_are_refused():
+    model = network()
+    with pytest.raises(ValueError, match="got Adagrad: measure"):
+        setting_of_optimizer(torch.optim.Adagrad(model.parameters()), model)
+    uneven = torch.optim.SGD(
+        [{"params": model[0].parameters(), "lr": 0.2}, {"params": model[3].parameters(), "lr": 0.1}]
+    )
+    with pytest.raises(ValueError, match=r"lr must be the same for all weight vectors, got 0.2"):
+        setting_of_optimizer(uneven, model)
+    with pytest.raises(ValueError, match="trains none of them"):
+        setting_of_optimizer(torch.optim.SGD(network().parameters()), model)

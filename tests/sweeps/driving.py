@@ -1,0 +1,103 @@
+"""A claimed sweep with a dispatcher and hand-made workers instead of Ray's."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps.dispatch import Dispatcher
+from sweeps.limits import Limits
+from sweeps.plans import plan
+from sweeps.records import Claim, Sweep, SweepState, Trial
+from sweeps.runs import Places, Run
+from sweeps.store import Store
+from sweeps.writer import StoreWriter
+from tests.sweeps.sweep_cases import sweep_spec
+
+Result = dict[str, Any]
+
+
+def result(step: int, error: float | None, status: str = "running", **fields: Any) -> Result:
+    """What a trainable hands to Tune."""
+    metrics = {} if error is None else {"validation_error": error}
+    report = {"step": step, "num_steps": 100, "status": status, "metrics": metrics}
+    return {"report": report | fields, "objective": 0.0}
+
+
+class Driving:
+    """A claimed sweep with a dispatcher, and the moves of a worker."""
+
+    def __init__(self, store: Store, home: Path, sweep: Sweep) -> None:
+        self.store = store
+        claim = store.claim("runner-1", 60)
+        assert claim is not None
+        assert claim.sweep_id == sweep.id
+        self.claim: Claim = claim
+        self.failures: list[Exception] = []
+        self.writer = StoreWriter(store, claim, self.failures.append)
+        how = plan(store, sweep)
+        self.places = Places(home, sweep.id)
+        self.dispatcher = Dispatcher(
+            store,
+            claim,
+            how.proposer,
+            self.writer,
+            places=self.places,
+            scheduler=how.scheduler,
+            limits=Limits(how.budget, gpus=0, started_at=None, per_trial=how.limits),
+            objective=how.objective,
+            lookahead=how.lookahead,
+        )
+        self.dispatcher.replay()
+
+    def start(self) -> Run:
+        run = self.dispatcher.next()
+        assert run is not None
+        self.dispatcher.started(run)
+        return run
+
+    def finish(self, run: Run, error: float = 0.5) -> None:
+        self.dispatcher.report(run, result(100, error, "complete"))
+        self.dispatcher.ended(run)
+
+    def trial(self, number: int) -> Trial:
+        """The trial once all that is known of it is written."""
+        self.dispatcher.take_ended(5.0)
+        return self.store.trial(self.claim.sweep_id, number)
+
+    def all_trials(self) -> list[Trial]:
+        self.dispatcher.take_ended(5.0)
+        return list(self.store.all_trials(self.claim.sweep_id))
+
+    def leave(self, state: SweepState = SweepState.QUEUED) -> None:
+        self.writer.close(5.0)
+        self.store.release(self.claim, state, "")
+
+
+Drive = Callable[..., Driving]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A migrated, empty store in SQLite."""
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def drive(store: Store, tmp_path: Path) -> Drive:
+    """Queues a sweep of a spec and drives it; without fields, drives the one that is queued."""
+
+    def start(**fields: Any) -> Driving:
+        if fields or not store.list_sweeps().items:
+            spec = sweep_spec(**fields)
+            store.create_sweep(
+                "sweep", spec.model_dump(mode="json"), name="s", num_trials=spec.num_trials()
+            )
+        (sweep,) = store.list_sweeps().items
+        return Driving(store, tmp_path, sweep)
+
+    return start
