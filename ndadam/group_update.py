@@ -215,42 +215,62 @@ def _turn_stacked_(
     A launch on a device costs more than the copies, and torch's foreach calls launch once for each
     tensor where one number per vector is spread over it. A network has few lengths.
     """
-    stacks: dict[int, list[int]] = {}
-    for i, o in enumerate(batch):
-        length = o.w.numel() // o.w.shape[vector_dim]
-        # Large ones are alone: a key of their own.
-        stacks.setdefault(length if o.w.numel() <= largest else -1 - i, []).append(i)
-    members = list(stacks.values())
-    ws, grads, exp_avgs, exp_avg_sqs = (
-        [_stack([batch[i][k] for i in m], vector_dim) for m in members] for k in range(2, 6)
-    )
+    members = _stacked_members(batch, vector_dim, largest)
+    rows = [[_rows_of(o[k], vector_dim) for o in batch] for k in range(2, 6)]
+    stacks = [[_join([r[i] for i in m]) for m in members] for r in rows]
+    ws, grads, exp_avgs, exp_avg_sqs = stacks
     dims: list[tuple[int, ...]] = [(1,)] * len(members)
     numbers = kept.like(exp_avg_sqs)
     broken = foreach_turn_vectors_(ws, grads, exp_avgs, exp_avg_sqs, rates, dims, numbers)
-    for k, updated in ((2, ws), (4, exp_avgs), (5, exp_avg_sqs)):
-        _unstack_([[batch[i][k] for i in m] for m in members], updated, vector_dim)
+    for k in (0, 2, 3):  # all but the gradients
+        _put_back_([o[2 + k] for o in batch], rows[k], stacks[k], members, vector_dim)
     if broken is None:
         return [None] * len(batch)
-    marks = [torch.empty_like(o.exp_avg_sq, dtype=torch.bool) for o in batch]
-    _unstack_([[marks[i] for i in m] for m in members], broken, vector_dim)
-    return list(marks)
+    marks: list[Tensor | None] = [None] * len(batch)
+    for m, stack in zip(members, broken, strict=True):
+        parts = stack.split_with_sizes([rows[3][i].shape[0] for i in m])
+        for i, part in zip(m, parts, strict=True):
+            marks[i] = part.view(batch[i].exp_avg_sq.shape)
+    return marks
 
 
-def _stack(tensors: list[Tensor], vector_dim: int) -> Tensor:
-    """All vectors of ``tensors`` as rows, (V, D); shares memory with a single one if it can."""
-    rows = [t.movedim(vector_dim, 0).flatten(1) for t in tensors]
+def _stacked_members(batch: list[Operands], vector_dim: int, largest: int) -> list[list[int]]:
+    """Positions of the parameters of each stack; those above ``largest`` elements are alone."""
+    stacks: dict[int, list[int]] = {}
+    for i, o in enumerate(batch):
+        size = o.w.numel()
+        stacks.setdefault(size // o.w.shape[vector_dim] if size <= largest else -1 - i, []).append(
+            i
+        )
+    return list(stacks.values())
+
+
+def _rows_of(t: Tensor, vector_dim: int) -> Tensor:
+    """The vectors of ``t`` as rows, (V, D); shares its memory where that has room for it."""
+    return (t if vector_dim == 0 else t.movedim(vector_dim, 0)).flatten(1)
+
+
+def _join(rows: list[Tensor]) -> Tensor:
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
-def _unstack_(targets: list[list[Tensor]], stacks: list[Tensor], vector_dim: int) -> None:
-    """Copy the rows of each stack back into the tensors that it was made from."""
-    views, parts = [], []
-    for tensors, stack in zip(targets, stacks, strict=True):
-        flat = [t.movedim(vector_dim, 0) for t in tensors]
-        if len(flat) == 1 and flat[0].data_ptr() == stack.data_ptr():
-            continue
-        views += flat
-        split = torch.split(stack, [len(t) for t in flat])
-        parts += [part.view(t.shape) for part, t in zip(split, flat, strict=True)]
-    if views:
-        torch._foreach_copy_(views, parts)
+def _put_back_(
+    targets: list[Tensor],
+    rows: list[Tensor],  # of each target
+    stacks: list[Tensor],
+    members: list[list[int]],
+    vector_dim: int,
+) -> None:
+    """Copy the rows of each stack into the tensors that it was made from."""
+    places, parts = [], []
+    for m, stack in zip(members, stacks, strict=True):
+        are_views = [rows[i].data_ptr() == targets[i].data_ptr() for i in m]
+        if are_views == [True]:
+            continue  # a single one was updated where it is
+        split = stack.split_with_sizes([rows[i].shape[0] for i in m])
+        for i, part, is_view in zip(m, split, are_views, strict=True):
+            place = rows[i] if is_view else targets[i].movedim(vector_dim, 0)
+            places.append(place)
+            parts.append(part if is_view else part.view(place.shape))
+    if places:
+        torch._foreach_copy_(places, parts)

@@ -42,8 +42,12 @@ def foreach_tangents_of(
         return [tangent for tangent, _ in pairs], [radial for _, radial in pairs]
     products = torch._foreach_mul(grads, ws)
     radials = [p.sum(d, keepdim=True) for p, d in zip(products, dims, strict=True)]
-    tangents = torch._foreach_addcmul(grads, ws, radials, value=-1)
-    return list(tangents), [radial.flatten() for radial in radials]
+    # Into the products, which have been read: foreach calls would launch as often, one per tensor.
+    tangents = [
+        torch.addcmul(grad, w, radial, value=-1, out=product)
+        for grad, w, radial, product in zip(grads, ws, radials, products, strict=True)
+    ]
+    return tangents, [radial.flatten() for radial in radials]
 
 
 def _is_one_kernel(grad: Tensor, w: Tensor, dims: tuple[int, ...]) -> bool:

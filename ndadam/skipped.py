@@ -21,8 +21,15 @@ class SkippedVectors:
 
     def add(self, counts: Sequence[Tensor], broken: Sequence[Tensor]) -> None:
         """Count one step for each vector that is marked in ``broken`` (V, 1)."""
-        marks = [mark.to(torch.float32) for mark in broken]
-        torch._foreach_add_(list(counts), marks)
+        by_device: dict[torch.device, list[tuple[Tensor, Tensor]]] = {}
+        for pair in zip(counts, broken, strict=True):
+            by_device.setdefault(pair[0].device, []).append(pair)
+        for pairs in by_device.values():
+            # Converted together: on a device each of many calls would be a launch.
+            flat = torch.cat([mark.flatten() for _, mark in pairs]).to(torch.float32)
+            parts = flat.split_with_sizes([count.numel() for count, _ in pairs])
+            marks = [p.view(count.shape) for p, (count, _) in zip(parts, pairs, strict=True)]
+            torch._foreach_add_([count for count, _ in pairs], marks)
 
     def total(self, p: Tensor) -> int:
         """Skipped steps of all vectors of ``p``; waits for its device."""

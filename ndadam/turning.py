@@ -90,7 +90,8 @@ def foreach_turn_vectors_(
     if broken is not None:
         split = torch.split(broken, [x.numel() for x in parts])
         marks = [mark.view(x.shape) for mark, x in zip(split, parts, strict=True)]
-        tangents = [torch.where(*x) for x in zip(marks, exp_avgs, tangents, strict=True)]
+        for mark, exp_avg, tangent in zip(marks, exp_avgs, tangents, strict=True):
+            torch.where(mark, exp_avg, tangent, out=tangent)
         squares = torch.where(broken, flat, squares)
     torch._foreach_lerp_(exp_avgs, tangents, float(rates.lerp1))
     flat.lerp_(squares, rates.lerp2)

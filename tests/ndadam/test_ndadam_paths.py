@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ndadam import NDAdam, NDAdamReference, group_update
+from ndadam.vector_numbers import new_numbers
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SHAPES = [(6, 5, 3, 3), (4, 27), (3, 27), (8, 45)]  # two of equal length, to be stacked
@@ -68,10 +70,17 @@ class Path:
         return [self.optimizer.state[p][key] for key in ("exp_avg", "exp_avg_sq")]
 
 
+class DeviceNumbers:
+    """Scratch as on CUDA: without what the kernel of the CPU's projection takes."""
+
+    def like(self, exp_avg_sqs):
+        return new_numbers(exp_avg_sqs)._replace(ones=[])
+
+
 def turn_stacked(batch, vector_dim, rates, kept):
     """What CUDA's foreach path does."""
     largest = 250  # one is too large to stack
-    return group_update._turn_stacked_(batch, vector_dim, rates, kept, largest)
+    return group_update._turn_stacked_(batch, vector_dim, rates, DeviceNumbers(), largest)
 
 
 @pytest.fixture(params=PATHS)
@@ -322,3 +331,34 @@ def test_stacks_of_any_layout_are_put_back_in_place(monkeypatch, layout, vector_
         for key in ("exp_avg", "exp_avg_sq"):
             ours, theirs = together.state[p][key], alone.state[q][key]
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+class Calls(TorchDispatchMode):
+    """Counts what would be a launch on a device: calls that do more than look at a tensor."""
+
+    LOOKS = ("view", "permute", "split_with_sizes", "_local_scalar_dense")
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ not in self.LOOKS
+        return func(*args, **(kwargs or {}))
+
+
+def test_more_vectors_of_a_stacked_length_take_no_more_launches(monkeypatch):
+    monkeypatch.setattr(group_update, "_turn_together_", turn_stacked)
+
+    def calls(layers):
+        parameters = [nn.Parameter(torch.eye(4).view(4, 2, 2)) for _ in range(layers)]
+        optimizer = NDAdam(parameters, vector_dim=0, foreach=True)
+        for _ in range(2):  # counters are made in the first
+            for p in parameters:
+                p.grad = torch.full_like(p, float("nan"))
+            with Calls() as counted:
+                optimizer.step()
+        assert list(optimizer.skipped_vectors().values()) == [8] * layers
+        return counted.count
+
+    assert calls(2) == calls(12)
