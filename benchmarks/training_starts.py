@@ -15,7 +15,7 @@ _LARGEST = 12
 
 
 def starts(network: str, dataset: str, home: Path, cache: Path) -> dict[str, Any]:
-    """Start times with an empty ``cache`` of compiled kernels, with a full one, and in a profile.
+    """Start times with an empty ``cache`` of what is compiled, with a full one, and in a profile.
 
     Seconds of a process each: ``imports`` from its start, ``build`` of the run (CUDA, images,
     network, optimizer), ``first_step``; ``step_1`` is the sum of the last two, ``replaying`` until
@@ -33,7 +33,13 @@ _CACHES = ("cold", "warm")
 def _start_in_new_process(
     network: str, dataset: str, home: Path, cache: Path, *, profiled: bool = False
 ) -> dict[str, Any]:
-    environment = os.environ | {"TRITON_CACHE_DIR": str(cache), "NDSWEEP_DATA": str(home)}
+    environment = os.environ | {
+        "TRITON_CACHE_DIR": str(cache),
+        "NDSWEEP_DATA": str(home),
+        # Of two thousand modules, which any installation keeps compiled; a container may not.
+        "PYTHONPYCACHEPREFIX": str(cache / "python"),
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     call = [network, dataset, str(home), "profiled" if profiled else "timed", repr(time.time())]
     command = [sys.executable, "-m", "benchmarks.training_starts", *call]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dashboards.error_pages import PageRoute
 from dashboards.formatting import caption, config_value, duration, number, quantity_value
-from dashboards.overview import Fact
+from dashboards.overview import Fact, retry_of_trial, trial_note
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS
 from dashboards.quantities import quantity
 from dashboards.reading import StoreDep, mlflow_run, objective_metric, settings_text
@@ -122,6 +122,8 @@ def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:
         "here": f"/sweeps/{sweep.id}/trials/{trial.number}",
         "parent": parent,
         "facts": _facts(sweep, trial),
+        "retry": retry_of_trial(sweep, trial),
+        "retry_note": trial_note(sweep, trial),
     }
 
 
@@ -156,16 +158,23 @@ def _sampled(trial: Trial) -> Markup:
     return settings_text(rest) or Markup("everything else as in the base config")
 
 
+def _memory(about: dict[str, Any]) -> str:
+    """Peak memory; of a trial that shared its card, that of all trials of its process."""
+    for name, of in (("peak_memory_bytes", ""), ("host_peak_memory_bytes", " of all on the card")):
+        if isinstance(value := about.get(name), int | float):
+            return f"{value / 2**20:,.0f} MiB{of}"
+    return "–"
+
+
 def _attempt_row(sweep: Sweep, attempt: Attempt) -> AttemptRow:
     end = attempt.finished_at or datetime.now(UTC)
     about = attempt.provenance
-    memory = about.get("peak_memory_bytes")
     return AttemptRow(
         attempt=attempt,
         seconds=(end - attempt.started_at).total_seconds(),
         host=str(about.get("host", "–")),
         device=str(about.get("card") or about.get("device") or "–"),
-        memory=f"{memory / 2**20:,.0f} MiB" if isinstance(memory, int | float) else "–",
+        memory=_memory(about),
         mlflow=mlflow_run(sweep, attempt.mlflow_run_id),
     )
 

@@ -30,6 +30,7 @@ from sweeps.batch_results import (
     result_paths,
     write_result,
 )
+from sweeps.batch_shared import host_key, runs_at_once
 from sweeps.batch_slot import Arrival, Slot, cpu_threads, gpu_names
 from sweeps.batch_specs import keep_specs
 from sweeps.batch_table import outcome_table
@@ -46,7 +47,7 @@ class BatchOptions:
     specs: tuple[Path, ...]
     out: Path
     gpus: int = 0
-    #: Processes in all; None = one per GPU, or one on the CPU.
+    #: Processes that train, in all; None = one per GPU, or one on the CPU.
     processes: int | None = None
     #: "15m", "17:30"; None = until everything is done.
     until: str | None = None
@@ -85,6 +86,7 @@ def run_batch(options: BatchOptions, say: Callable[[str], None]) -> BatchOutcome
     specs = read_specs(
         options.specs, replicates=options.replicates, seed_offset=options.seed_offset
     )
+    sharing = runs_at_once(specs)
     runs = plan_runs(specs, places.data_home)
     with _alone(places.out):
         keep_specs(places.out, specs)
@@ -92,7 +94,7 @@ def run_batch(options: BatchOptions, say: Callable[[str], None]) -> BatchOutcome
         say(f"{len(runs)} runs, {len(runs) - len(pending)} of them done before")
         arrivals: queue.Queue[Arrival] = queue.Queue()
         loop = BatchLoop(
-            slots=_slots(options, places.out, arrivals),
+            slots=_slots(options, places.out, arrivals, sharing),
             pending=pending,
             places=places,
             limits=Limits(until, options.checkpoint_seconds, options.progress_seconds),
@@ -122,7 +124,9 @@ def _places(options: BatchOptions) -> Places:
     )
 
 
-def _slots(options: BatchOptions, out: Path, arrivals: "queue.Queue[Arrival]") -> list[Slot]:
+def _slots(
+    options: BatchOptions, out: Path, arrivals: "queue.Queue[Arrival]", sharing: int
+) -> list[Slot]:
     count = options.processes or max(1, options.gpus)
     gpus = gpu_names(options.gpus)
     if len(gpus) < options.gpus:
@@ -133,15 +137,19 @@ def _slots(options: BatchOptions, out: Path, arrivals: "queue.Queue[Arrival]") -
         raise BatchRefused(
             f"processes must be at least gpus = {options.gpus}, or cards are idle; got {count}"
         )
+    places = [gpus[index % len(gpus)] if gpus else None for index in range(count)]
+    # Processes one after the other: the first runs go to different ones.
     return [
         Slot(
             index,
-            gpu=gpus[index % len(gpus)] if gpus else None,
+            gpu=places[index % count],
             threads=cpu_threads(count),
             log=out / "logs" / f"process-{index}.log",
             arrivals=arrivals,
+            host=host_key(out, f"{places[index % count]} {index % count}") if sharing > 1 else "",
+            sharing=sharing,
         )
-        for index in range(count)
+        for index in range(count * sharing)
     ]
 
 

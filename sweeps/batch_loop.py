@@ -153,6 +153,8 @@ class BatchLoop:
             data_home=str(self.places.data_home),
             deadline=self.limits.until,
             git_commit=self.git_commit,
+            host=slot.host,
+            trials_per_gpu=slot.sharing,
         )
         slot.give(job, task)
         where = f" from step {from_step:,}" if from_step else ""
@@ -176,6 +178,9 @@ class BatchLoop:
             self._note_report(slot, slot.job, message)
         elif event in ("finished", "stopped") and slot.job is not None:
             self._attempt_ended(slot, slot.job, message)
+        elif event == "lost" and slot.job is not None:
+            self._lose(slot, slot.job, message["reason"])
+            slot.job, slot.state = None, "idle"
 
     def _note_report(self, slot: Slot, job: Job, message: dict[str, object]) -> None:
         job.step = int(str(message["step"]))
@@ -206,7 +211,7 @@ class BatchLoop:
         how, job, was = slot.reap(), slot.job, slot.state
         slot.state = "closed"
         if job is not None:
-            self._lose(slot, job, how)
+            self._lose(slot, job, f"the process ended, {how}")
             slot.job = None
         elif was == "starting" and not self.is_stopping:
             slot.false_starts += 1
@@ -221,20 +226,20 @@ class BatchLoop:
         if all(other.state == "closed" for other in self.slots):
             self.broken = f"no process could start, the last ended with {how}"
 
-    def _lose(self, slot: Slot, job: Job, how: str) -> None:
+    def _lose(self, slot: Slot, job: Job, why: str) -> None:
         """Count the attempt, and try the run again or record that it failed."""
         folder = self.places.run_folder(job.run)
         if result_path(self.places.out, job.run.config_key, job.run.config.seed).exists():
             return  # it died after its work was done
-        attempts = [*job.attempts, _note(job, f"{_LOST}: the process ended, {how}")]
+        attempts = [*job.attempts, _note(job, f"{_LOST}: {why}")]
         lost = sum(attempt.exit_cause.startswith(_LOST) for attempt in attempts)
-        self._say(slot, f"the process ended, {how}; attempt {len(attempts)} is lost")
+        self._say(slot, f"{why}; attempt {len(attempts)} is lost")
         if lost < MAX_LOST:
             write_attempts(folder, attempts)
             self.pending.insert(0, job.run)
             return
         self.finished += 1
-        write_result(self.places.out, _failed(job, attempts, f"{_LOST} {lost} times, {how}"))
+        write_result(self.places.out, _failed(job, attempts, f"{_LOST} {lost} times, {why}"))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _keep_time(self) -> None:

@@ -27,7 +27,9 @@ from typing import Any, TextIO
 from sweeps.batch_clock import Stopwatch
 from sweeps.batch_plan import Membership
 from sweeps.batch_results import AttemptNote, RunResult, RunState, curves_of, write_result
+from sweeps.batch_shared import hosted_run
 from worker.config import TrainConfig, config_key
+from worker.errors import HostLost
 from worker.measurement import Report
 from worker.report_journal import ReportJournal
 
@@ -53,6 +55,10 @@ class Task:
     #: Seconds since the epoch at which to stop with a checkpoint; None = never.
     deadline: float | None
     git_commit: str | None = None
+    #: Key of the process that trains it beside others (``sweeps.batch_shared``); "" = this one.
+    host: str = ""
+    #: How many share that process.
+    trials_per_gpu: int = 1
 
     def to_line(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,15 +82,16 @@ class _Run:
     def train(self) -> bool:
         """Train to an end, or to a checkpoint. False after an error that may have spoilt more."""
         task = self._task
-        journal = ReportJournal(task.checkpoints)
         try:
-            last = self._replay(journal)
-            if last is None or last.status == "running":
-                last = self._go_on(journal)
+            last = self._hosted() if task.host else self._here()
+        except HostLost as error:
+            self._send({"event": "lost", "reason": str(error)[-2000:]})
+            return True
         except Exception as error:
             logging.getLogger(__name__).error("%s", traceback.format_exc())
-            cause = f"{type(error).__name__}: {error}"[:2000]
-            self._finish("failed", cause)
+            # What a host tells of a run is its traceback first.
+            text = str(error).splitlines()[-1] if task.host else f"{type(error).__name__}: {error}"
+            self._finish("failed", text[:2000])
             return False
         if last is None or last.status == "running":
             self._send({"event": "stopped", "step": max(self._reports, default=0)})
@@ -93,6 +100,27 @@ class _Run:
         else:
             self._finish("complete", "complete")
         return True
+
+    def _here(self) -> Report | None:
+        journal = ReportJournal(self._task.checkpoints)
+        last = self._replay(journal)
+        return self._go_on(journal) if last is None or last.status == "running" else last
+
+    def _hosted(self) -> Report | None:
+        task, last = self._task, None
+        described = {
+            "config": task.config,
+            "device": task.device,
+            "checkpoint_dir": task.checkpoints,
+            "checkpoint_seconds": task.checkpoint_seconds,
+            "data_home": task.data_home,
+            "trials_per_gpu": task.trials_per_gpu,
+        }
+        with closing(hosted_run(described, task.host, self._is_time_to_stop)) as reports:
+            for last in reports:
+                self._note(last)
+                self._tell(last)
+        return last
 
     def _replay(self, journal: ReportJournal) -> Report | None:
         """What attempts before this one reported."""

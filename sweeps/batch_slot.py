@@ -46,9 +46,13 @@ class Slot:
         threads: int,
         log: Path,
         arrivals: "queue.Queue[Arrival]",
+        host: str = "",
+        sharing: int = 1,
     ) -> None:
+        """``host``: key of the process that trains its runs beside those of ``sharing`` slots."""
         self.index, self._gpu, self._threads, self._log = index, gpu, threads, log
         self._arrivals = arrivals
+        self.host, self.sharing = host, sharing
         self._process: subprocess.Popen[str] | None = None
         self.state: Literal["starting", "idle", "busy", "ending", "closed"] = "closed"
         self.job: Job | None = None

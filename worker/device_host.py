@@ -14,6 +14,8 @@ import socket
 import sys
 from pathlib import Path
 
+from worker.turn_watch import TURN_LIMIT
+
 #: Seconds without a guest before a host ends: between two trials of a sweep there are fewer.
 IDLE = 20.0
 
@@ -24,6 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--address", type=Path, required=True, help="path of the socket")
     parser.add_argument("--device", choices=["cpu", "cuda"], required=True)
     parser.add_argument("--idle", type=float, default=IDLE, help="seconds without a guest")
+    parser.add_argument(
+        "--turn-limit",
+        type=float,
+        default=TURN_LIMIT,
+        help="seconds that a trial may keep the turn",
+    )
     options = parser.parse_args(arguments)
     listener = _listen(options.address)
     # As a child or in the process group of its starter the host would be ended with it, and with it
@@ -38,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Not before the fork: it loads torch, and a card cannot be shared across one.
         from worker.device_host_server import serve
 
-        code = serve(listener, options.device, options.idle)
+        code = serve(listener, options.device, options.idle, options.turn_limit)
     except SystemExit:
         # The cluster ends, and with it every guest.
         code = 0

@@ -15,6 +15,7 @@ from worker.device_host import IDLE
 from worker.device_host_wire import Wire
 from worker.errors import HostLost
 from worker.measurement import Report
+from worker.turn_watch import TURN_LIMIT
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,14 +31,20 @@ class HostedError(RuntimeError):
 
 
 def hosted_reports(
-    task: dict[str, Any], address: Path, *, idle_seconds: float = IDLE
+    task: dict[str, Any],
+    address: Path,
+    *,
+    idle_seconds: float = IDLE,
+    turn_limit: float = TURN_LIMIT,
 ) -> Generator[Report, None, None]:
     """Have a trial trained by the host at ``address`` and yield its reports.
 
-    A host is started where none listens. Raises HostLost when it ends under the trial, and what the
-    trial itself raised as a HostedError of the same name. Closing the generator ends the run.
+    A host is started where none listens, with these limits (``worker.turn_watch``). Raises HostLost
+    when it ends under the trial, and what the trial itself raised as a HostedError of the same
+    name. Closing the generator ends the run.
     """
-    with closing(_enter(task, address, idle_seconds)) as wire:
+    limits = ["--idle", str(idle_seconds), "--turn-limit", str(turn_limit)]
+    with closing(_enter(task, address, limits)) as wire:
         while (message := wire.read()) is not None:
             if "report" in message:
                 yield Report.model_validate(message["report"])
@@ -50,10 +57,10 @@ def hosted_reports(
     raise HostLost(f"the host of the card's trials has ended{_last_words(address)}")
 
 
-def _enter(task: dict[str, Any], address: Path, idle_seconds: float) -> Wire:
+def _enter(task: dict[str, Any], address: Path, limits: list[str]) -> Wire:
     """A wire to a host that has accepted the task. It may be compiling for another: no limit."""
     for _ in range(_ATTEMPTS):
-        wire = Wire(_connect(address, task["device"], idle_seconds))
+        wire = Wire(_connect(address, task["device"], limits))
         wire.send(task)
         if wire.read() is not None:
             return wire
@@ -61,7 +68,7 @@ def _enter(task: dict[str, Any], address: Path, idle_seconds: float) -> Wire:
     raise HostLost(f"no host stays at {address}{_last_words(address)}")
 
 
-def _connect(address: Path, device: str, idle_seconds: float) -> socket.socket:
+def _connect(address: Path, device: str, limits: list[str]) -> socket.socket:
     # One lock for all hosts: it is held for half a second, and a file for each would be left.
     with (address.parent / "lock").open("w") as lock:
         # Trials come in groups; one of them starts the host.
@@ -70,14 +77,14 @@ def _connect(address: Path, device: str, idle_seconds: float) -> socket.socket:
         try:
             connection.connect(str(address))
         except (FileNotFoundError, ConnectionRefusedError):
-            _start(address, device, idle_seconds)
+            _start(address, device, limits)
             connection.connect(str(address))
         return connection
 
 
-def _start(address: Path, device: str, idle_seconds: float) -> None:
+def _start(address: Path, device: str, limits: list[str]) -> None:
     command = [sys.executable, "-m", "worker.device_host", "--address", str(address)]
-    command += ["--device", device, "--idle", str(idle_seconds)]
+    command += ["--device", device, *limits]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_LIMIT
     )

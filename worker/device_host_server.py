@@ -4,6 +4,7 @@ import logging
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -21,6 +22,7 @@ from worker.room import Room
 from worker.side_by_side import SideBySide, Turns
 from worker.stop_file import StopFile
 from worker.trial import trial_turns
+from worker.turn_watch import TURN_LIMIT, Held, TurnWatch
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +33,13 @@ DEVICE_LOST = 70
 _WHILE_WORKING, _WHILE_IDLE = 5e-4, 0.2
 
 
-def serve(listener: socket.socket, device: str, idle_seconds: float) -> int:
-    """Host trials until there has been none for so long; the exit code."""
+def serve(
+    listener: socket.socket, device: str, idle_seconds: float, turn_limit: float = TURN_LIMIT
+) -> int:
+    """Host trials until there has been none for so long; the exit code.
+
+    Does not return when a trial keeps the turn for ``turn_limit`` seconds: the process then ends.
+    """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     # What runs log goes to their guests; the host's own file is for what goes wrong.
     logging.getLogger().handlers[0].setLevel(logging.WARNING)
@@ -40,6 +47,8 @@ def serve(listener: socket.socket, device: str, idle_seconds: float) -> int:
     # cuBLAS reads this when its first handle is made, which deterministic runs need.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     host = _Host(listener, torch.device(device), idle_seconds)
+    watch = TurnWatch(host.held, host.end_for, turn_limit)
+    watch.start()
     try:
         host.run()
     except Exception:
@@ -47,6 +56,8 @@ def serve(listener: socket.socket, device: str, idle_seconds: float) -> int:
         # and be trained by another process.
         log.exception("the host of the card ends")
         return DEVICE_LOST
+    finally:
+        watch.end()
     return 0
 
 
@@ -101,6 +112,24 @@ class _Host:
             has_worked = self._runs.turn()
             wait = 0.0 if has_worked else _WHILE_WORKING if self._runs.keys else _WHILE_IDLE
             self._look_at_guests(wait)
+
+    def held(self) -> list[Held]:
+        """Whose turn it is; see ``SideBySide.held``."""
+        return self._runs.held()
+
+    def end_for(self, key: Hashable) -> None:
+        """End this process: a trial keeps the turn. It hears so; the others are lost with us."""
+        frame = sys._current_frames().get(self._thread)
+        place = "".join(traceback.format_stack(frame)) if frame else ""
+        guest = self._guests.get(cast(int, key))
+        folder = guest.folder if guest is not None else "no longer here"
+        text = f"the trial of {folder} kept the turn of all trials of its card, and ended with it"
+        # Last, for this is what the others are told.
+        log.error("%s%s", place, text)
+        logging.shutdown()
+        if guest is not None:
+            guest.wire.send({"error": {"name": "TurnKept", "text": f"{place}TurnKept: {text}"}})
+        os._exit(DEVICE_LOST)
 
     # --- Guests -------------------------------------------------------------------------------
 
@@ -174,7 +203,9 @@ class _Host:
 
     def _on_report(self, key: Hashable, report: Report) -> None:
         self._pass_notes_on()
-        self._guest(key).wire.send({"report": report.model_dump(mode="json")})
+        told = report.model_dump(mode="json")
+        told["provenance"] = _of_host(report.provenance, self._room.planned(key))
+        self._guest(key).wire.send({"report": told})
 
     def _on_end(self, key: Hashable, error: Exception | None) -> None:
         self._pass_notes_on()
@@ -205,6 +236,16 @@ class _Host:
         while self._notes:
             guest, record = self._notes.popleft()
             guest.wire.send({"log": [record.levelno, record.getMessage()]})
+
+
+def _of_host(provenance: dict[str, Any], planned: int | None) -> dict[str, Any]:
+    """Provenance with memory by its right name: what was measured is all trials' together."""
+    found = dict(provenance)
+    if "peak_memory_bytes" in found:
+        found["host_peak_memory_bytes"] = found.pop("peak_memory_bytes")
+        if planned is not None:
+            found["planned_memory_bytes"] = planned
+    return found
 
 
 class _Relay(logging.Handler):

@@ -1,8 +1,9 @@
-"""Optimizer steps as one CUDA graph: images, network, loss, gradients, update and record.
+"""Optimizer steps as one CUDA graph: images, network, loss, gradients, record and update.
 
 The host only launches the graph. What differs between steps is read on the device
 (``worker.device_plan``); what differs between trials (rates, decay, penalties, seeds) is data too,
-so a second trial of the same network compiles nothing.
+so a second trial of the same network compiles nothing. Where somebody looks at every update, as a
+measurement does, the update stays outside of the graph: the host calls the optimizer and its hooks.
 """
 
 from collections.abc import Callable
@@ -41,6 +42,8 @@ class GraphSteps:
         num_classes: int,
         tally: Tally,
         calm: Callable[[], object],  # as ``GraphRecorder``
+        *,
+        calls_optimizer: bool,  # in each step, and not in the graph
     ) -> None:
         self._length, self._tally, self._optimizer = length, tally, optimizer
         device = pixels.device
@@ -52,6 +55,8 @@ class GraphSteps:
         )
         self._warm: dict[int, int] = {}
         self._graphs: dict[int, Graph] = {}
+        self._calls_optimizer = calls_optimizer
+        self._launches = self._program.kept_gradients if calls_optimizer else self._program.run
         self._recorder = GraphRecorder(calm)
         self._evaluation = GraphEvaluation(self._program.logits, self._recorder)
 
@@ -63,11 +68,13 @@ class GraphSteps:
             self._graphs[size].replay()
         elif self._warm.get(size, 0) < _WARM_STEPS:
             self._bind_rates()
-            self._recorder.run_aside(partial(self._program.run, size))
+            self._recorder.run_aside(partial(self._launches, size))
             self._warm[size] = self._warm.get(size, 0) + 1
         else:
-            self._graphs[size] = self._recorder.record(partial(self._program.run, size))
+            self._graphs[size] = self._recorder.record(partial(self._launches, size))
             self._graphs[size].replay()
+        if self._calls_optimizer:
+            self._program.update()
         self._tally.add_device(step, self._record.note(size))
 
     def judge(self, pixels: Pixels, part: Tensor, found: Tensor) -> None:

@@ -20,7 +20,10 @@ USABLE = 0.95
 #: What convolutions borrow while they run.
 _WORKSPACE = 256 * MIB
 #: Images that an evaluation looks at together, and activations of them alive at a time.
-_EVALUATED, _ALIVE = 500, 4
+_EVALUATED, _ALIVE = 1000, 4
+#: What cuDNN tries algorithms of convolutions in when a network's first step chooses them, in
+#: largest activations of a batch. One H100, beyond all else: 51 for WRN-22-7.5, 45 for WRN-16-4.
+_TRIED = 55
 #: Channels are padded for the matrix units, by this part at most beyond the next multiple.
 _CHANNELS, _PADDING = 16, 1.07
 
@@ -37,19 +40,26 @@ class MemoryPlan:
     borrowed: int
     #: The images, on the card once for all runs of a process.
     images: int
+    #: What choosing convolutions takes in a first step; one run at a time takes one.
+    choosing: int
 
     @property
     def own(self) -> int:
         """What every further run of the same process takes."""
         return self.weights + self.activations + self.borrowed
 
+    @property
+    def shared(self) -> int:
+        """What all runs of a process take together once, with the process itself."""
+        return CONTEXT + self.images + self.choosing
+
     def total(self, runs: int = 1) -> int:
         """What so many runs in one process take, with the process itself."""
-        return CONTEXT + self.images + runs * self.own
+        return self.shared + runs * self.own
 
     def most(self, card_bytes: int) -> int:
         """How many runs fit side by side on a card of so many bytes."""
-        left = USABLE * card_bytes - CONTEXT - self.images
+        left = USABLE * card_bytes - self.shared
         return max(0, math.floor(left / self.own))
 
     def describe(self) -> str:
@@ -58,6 +68,7 @@ class MemoryPlan:
             (self.weights, "weights and optimizer"),
             (self.activations, "activations"),
             (self.borrowed, "workspace and evaluation"),
+            (self.choosing, "to choose convolutions"),
         )
         return ", ".join(f"{gib(size)} {name}" for size, name in parts)
 
@@ -88,6 +99,7 @@ def memory_plan(
         activations=int(kept + 3 * widest * batch),
         borrowed=int(_WORKSPACE + _ALIVE * widest * min(_EVALUATED, info.num_test)),
         images=images,
+        choosing=int(_TRIED * widest * batch),
     )
 
 
@@ -120,7 +132,7 @@ def check_memory(
         raise FieldError(
             "trials_per_gpu",
             f"trials_per_gpu must be at most {most} for {name} in {config.precision}: one takes "
-            f"about {gib(plan.own)} beside the {gib(CONTEXT + plan.images)} that all share, "
+            f"about {gib(plan.own)} beside the {gib(plan.shared)} that all share, "
             f"{trials_per_gpu} take {gib(plan.total(trials_per_gpu))}, and the card has "
             f"{gib(card_bytes)}; got {trials_per_gpu}",
         )
@@ -132,8 +144,8 @@ def _bytes_per_weight(config: TrainConfig, measured: bool) -> int:
     working = 2 if config.precision == "bf16" else 4
     # Before a report each weight is copied, and with SGD the share of weight decay is followed.
     diagnostics = 8 if config.optimizer == "sgd" else 4
-    # A measurement keeps the weights of the step before and a second gradient.
-    diagnostics += 8 if measured else 0
+    # A measurement keeps the weights of the step before, two more gradients, and shadow moments.
+    diagnostics += 16 if measured else 0
     return 4 + 4 + working + state[config.optimizer] + diagnostics
 
 

@@ -34,6 +34,10 @@ class Room:
         self._taken = taken
         return True
 
+    def planned(self, key: Hashable) -> int | None:
+        """Bytes of the card that a trial is planned to take by itself; None where no one knows."""
+        return self._taken[key][1].own if key in self._taken else None
+
     def leave(self, key: Hashable) -> None:
         """Give the room of a trial back."""
         self._taken.pop(key, None)
@@ -65,7 +69,9 @@ class Room:
     @staticmethod
     def _needed(taken: dict[Hashable, tuple[str, MemoryPlan]]) -> int:
         images = {name: plan.images for name, plan in taken.values()}
-        return CONTEXT + sum(images.values()) + sum(plan.own for _, plan in taken.values())
+        choosing = max(plan.choosing for _, plan in taken.values())
+        own = sum(plan.own for _, plan in taken.values())
+        return CONTEXT + sum(images.values()) + choosing + own
 
 
 def _facts(task: dict[str, Any]) -> tuple[TrainConfig, DatasetInfo]:

@@ -43,15 +43,13 @@ class Steps(Protocol):
         """Add the errors on held-out images ``part`` (N,) to ``found`` (2,); see ``Judge``."""
 
 
-def _steps_in_graph(
-    config: TrainConfig, model: nn.Module, device: torch.device, measurement: Measurement | None
-) -> bool:
+def _steps_in_graph(config: TrainConfig, model: nn.Module, device: torch.device) -> bool:
     """Whether steps can be replayed.
 
-    They are not where bits must repeat, where a hook reads gradients, or for other networks, which
-    may do on the host what a graph cannot hold.
+    They are not where bits must repeat, or for other networks, which may do on the host what a
+    graph cannot hold.
     """
-    if device.type != "cuda" or config.deterministic or measurement is not None or not HAS_TRITON:
+    if device.type != "cuda" or config.deterministic or not HAS_TRITON:
         return False
     if config.follow is not None:  # looks at every step, and at its result every few
         return False
@@ -74,6 +72,7 @@ class Run:
         replay_steps: bool = True,
     ) -> None:
         self.config, self.device, self._stop = config, device, stop
+        self._is_measured = measurement is not None
         measured = measurement.model_dump_json() if measurement else "nothing"
         #: What a checkpoint must have been written for.
         self.key = f"{config.key()} seed {config.seed} measuring {measured}"
@@ -82,7 +81,7 @@ class Run:
         self.length = run_length(config, len(self.data.train_indices))
         info = self.data.info
         self.model = build_network(config, info.num_classes, info.shape[2], device)
-        in_graph = replay_steps and _steps_in_graph(config, self.model, device, measurement)
+        in_graph = replay_steps and _steps_in_graph(config, self.model, device)
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
         self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
         self._follow = follow_curve(config, self.model, self.optimizer, self._stream.batch(0))
@@ -130,6 +129,7 @@ class Run:
             self.data.info.num_classes,
             self.tally,
             self.writer.finish,
+            calls_optimizer=self._is_measured,
         )
 
     def take_step(self) -> None:

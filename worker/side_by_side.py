@@ -7,12 +7,14 @@ its turn while the card works on them. Nothing waits for the card while another 
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import torch
 
 from worker.errors import DeviceLost
 from worker.measurement import Report
+from worker.turn_watch import Held
 from worker.turns import Turn
 
 Turns = Generator[Report | Turn, None, None]
@@ -39,11 +41,23 @@ class SideBySide:
         self._device, self._on_report, self._on_end = device, on_report, on_end
         self._running: deque[_Running] = deque()
         self._free: list[_Lane] = []
+        #: Whose turn it is, and since when.
+        self._turn: Held | None = None
 
     @property
     def keys(self) -> list[Hashable]:
         """Runs that are under way."""
         return [running.key for running in self._running]
+
+    def held(self) -> list[Held]:
+        """Whose turn it is, then whom the card works for, the longest first; since when.
+
+        From any thread.
+        """
+        turn = self._turn
+        lanes = [(run.key, run.lane.since) for run in list(self._running)]
+        queued = [(key, since) for key, since in lanes if since is not None]
+        return [*([turn] if turn else []), *sorted(queued, key=lambda held: held[1])]
 
     def add(self, key: Hashable, start: Callable[[], Turns]) -> None:
         """Take a run in. ``start`` is called in its first turn; what it raises ends this run."""
@@ -70,6 +84,7 @@ class SideBySide:
         return False
 
     def _give_turn(self, running: "_Running") -> None:
+        self._turn = running.key, monotonic()
         try:
             with running.lane.in_use():
                 item = running.next()
@@ -81,18 +96,21 @@ class SideBySide:
             running.settles = item is Turn.SETTLE
             if isinstance(item, Report):
                 self._on_report(running.key, item)
+        self._turn = None
 
     def _end(self, running: "_Running", error: Exception | None) -> None:
         self._drop(running)
         self._on_end(running.key, error)
 
     def _drop(self, running: "_Running") -> None:
+        self._turn = running.key, monotonic()
         self._running.remove(running)
         # What the run holds may only be freed when the card no longer works on it.
         running.lane.settle()
         with running.lane.in_use():
             running.close()
         self._free.append(running.lane)
+        self._turn = None
 
 
 class _Running:
@@ -122,6 +140,8 @@ class _Lane:
         is_card = device.type == "cuda"
         self._stream: Any = torch.cuda.Stream(device) if is_card else None  # type: ignore[no-untyped-call]
         self._marks: deque[Any] = deque()
+        #: When the card began with the oldest turn that it has not finished.
+        self.since: float | None = None
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -132,11 +152,14 @@ class _Lane:
         with torch.cuda.stream(self._stream):
             yield
         self._marks.append(self._stream.record_event())
+        if self.since is None:
+            self.since = monotonic()
 
     def waiting(self) -> int:
         """Turns that the card has not finished."""
         while self._marks and self._marks[0].query():
             self._marks.popleft()
+            self.since = monotonic() if self._marks else None
         return len(self._marks)
 
     def settle(self) -> None:
@@ -147,3 +170,4 @@ class _Lane:
                 self._stream.synchronize()
             except RuntimeError as error:
                 raise DeviceLost(f"the card gave up: {error}") from error
+        self.since = None

@@ -39,9 +39,15 @@ class StepProgram:
         self._network = FastWideResNet(model, self._dtype)
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._batches: dict[int, tuple[Tensor, Tensor]] = {}
+        self._kept: list[Tensor | None] = []
 
     def run(self, size: int) -> None:
         """The next step, on ``size`` images."""
+        self.gradients(size)
+        self.update()
+
+    def gradients(self, size: int) -> None:
+        """The next step without the optimizer's part of it."""
         self._plan.begin()
         images, labels = self.batch(size)
         for p in self._parameters:
@@ -52,9 +58,23 @@ class StepProgram:
             # torch's fused optimizers want the strides of the weight, also where they say nothing.
             if p.grad is not None and p.grad.stride() != p.stride():
                 p.grad = torch.empty_like(p).copy_(p.grad)
-        self._optimizer.step()
         self._plan.end()
         self._record.end()
+
+    def update(self) -> None:
+        """The optimizer's part of the step whose gradients are there."""
+        self._optimizer.step()
+
+    def kept_gradients(self, size: int) -> None:
+        """``gradients`` in tensors that stay, for an update that is not part of the graph."""
+        self.gradients(size)
+        found = [p.grad for p in self._parameters]
+        if not self._kept:
+            self._kept = [None if grad is None else torch.empty_like(grad) for grad in found]
+        pairs = [(k, g) for k, g in zip(self._kept, found, strict=True) if k is not None]
+        torch._foreach_copy_([k for k, _ in pairs], [g for _, g in pairs if g is not None])
+        for p, kept in zip(self._parameters, self._kept, strict=True):
+            p.grad = kept
 
     def logits(
         self,

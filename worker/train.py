@@ -16,13 +16,16 @@ from worker.run_state import Run, Stopped
 from worker.turns import STEPS_PER_TURN, Turn, isolated
 from worker.weights import save_weights
 
+#: Between two checkpoints of a run.
+CHECKPOINT_SECONDS = 30.0
+
 
 def train(
     config: TrainConfig,
     *,
     data_home: Path | str | None = None,
     checkpoint_dir: Path | str | None = None,
-    checkpoint_seconds: float = 30.0,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     measurement: Measurement | None = None,
     stop: Callable[[], bool] | None = None,
     replay_steps: bool = True,
@@ -47,8 +50,8 @@ def train(
         measurement: Weight dynamics to record per step.
         stop: Asked before every step and between batches of an evaluation.
         replay_steps: On CUDA, capture the step of a WRN once and replay it, more than twice as fast
-            (decision record 0013); never with ``deterministic`` or a measurement. Off takes the
-            plain loop everywhere.
+            (decision record 0013); never with ``deterministic``, and with a measurement all of a
+            step but the optimizer's part. Off takes the plain loop everywhere.
     """
     turns = train_in_turns(
         config,
@@ -74,7 +77,7 @@ def train_in_turns(
     *,
     data_home: Path | str | None = None,
     checkpoint_dir: Path | str | None = None,
-    checkpoint_seconds: float = 30.0,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     measurement: Measurement | None = None,
     stop: Callable[[], bool] | None = None,
     replay_steps: bool = True,

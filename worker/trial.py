@@ -9,7 +9,7 @@ from worker.config import TrainConfig
 from worker.measurement import Measurement, Report
 from worker.report_journal import ReportJournal
 from worker.stop_file import StopFile
-from worker.train import train_in_turns
+from worker.train import CHECKPOINT_SECONDS, train_in_turns
 from worker.turns import Turn
 
 _LOG = logging.getLogger(__name__)
@@ -18,9 +18,10 @@ _LOG = logging.getLogger(__name__)
 def trial_turns(task: dict[str, Any]) -> Generator[Report | Turn, None, None]:
     """Run a trial and yield its reports, and the turn between them.
 
-    ``task`` is what ``worker.tune_trainable`` is given; ``threads`` in it, torch's threads for a
-    run on a CPU (0 = as they are). An attempt that goes on where another ended first reports again
-    what that one did. Without a final report a stop was requested; the checkpoint stands.
+    ``task`` is what ``worker.tune_trainable`` is given. What may be left out of it: ``threads``,
+    torch's for a run on a CPU (0 = as they are), ``checkpoint_seconds`` between two checkpoints,
+    and ``measurement``. An attempt that goes on where another ended first reports again what that
+    one did. Without a final report a stop was requested; the checkpoint stands.
     """
     config = TrainConfig.model_validate({**task["config"], "device": task["device"]})
     measurement = task.get("measurement")
@@ -28,6 +29,7 @@ def trial_turns(task: dict[str, Any]) -> Generator[Report | Turn, None, None]:
         config,
         data_home=task["data_home"],
         checkpoint_dir=task["checkpoint_dir"],
+        checkpoint_seconds=task.get("checkpoint_seconds", CHECKPOINT_SECONDS),
         measurement=Measurement.model_validate(measurement) if measurement else None,
         stop=StopFile(task["checkpoint_dir"]),
         threads=task.get("threads", 0),

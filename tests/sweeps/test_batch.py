@@ -127,7 +127,7 @@ def test_a_run_that_loses_three_processes_fails_and_its_neighbour_does_not(
     assert len(killed) == 3
     (failed,) = [r for r in read_results(out) if r.state == "failed"]
     assert failed.config["optimizer"] == "sgd"
-    assert failed.exit_cause == "lost 3 times, killed by signal 9"
+    assert failed.exit_cause == "lost 3 times, the process ended, killed by signal 9"
     assert [attempt.number for attempt in failed.attempts] == [1, 2, 3]
     assert list(out.glob("checkpoints/*/step-*.ckpt"))
 

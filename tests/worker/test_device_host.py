@@ -58,16 +58,17 @@ def make_task(data_home, tiny_config, tmp_path):
 class Guest(threading.Thread):
     """A trial's shim: collects what it hears."""
 
-    def __init__(self, task, address):
+    def __init__(self, task, address, **limits):
         super().__init__(daemon=True)
         self.task, self.address = task, address
+        self.limits = {"idle_seconds": IDLE} | limits
         self.reports, self.error = [], None
         self.first = threading.Event()
         self.start()
 
     def run(self):
         try:
-            for report in hosted_reports(self.task, self.address, idle_seconds=IDLE):
+            for report in hosted_reports(self.task, self.address, **self.limits):
                 self.reports.append(report)
                 self.first.set()
         except Exception as error:
@@ -113,6 +114,10 @@ def test_trials_share_a_process_and_fall_alone(make_task, address, caplog):
     assert len({pid_of(guests[name]) for name in ("one", "two", "wild")} - {os.getpid()}) == 1
     for name in ("one", "two"):
         assert facts(guests[name].reports) == alone(tasks[name])
+        # What was held in memory was for all of them.
+        found = guests[name].reports[-1].provenance
+        assert found["host_peak_memory_bytes"] > 0
+        assert "peak_memory_bytes" not in found
     assert guests["wild"].reports[-1].status == "diverged"
     error = guests["wrong"].error
     assert isinstance(error, HostedError)
@@ -263,3 +268,27 @@ def test_a_host_that_dies_is_a_loss_to_its_guests_and_replaced(make_task, addres
             break
     reports.close()
     assert report.provenance["pid"] != pid
+
+
+def test_a_trial_that_keeps_the_turn_is_named_and_ended_and_the_others_go_on(make_task, tmp_path):
+    address = host_address(f"stuck {tmp_path}")
+    task = make_task("good", steps=1000, report_every=50) | {"checkpoint_seconds": 0.1}
+    stuck = make_task("stuck")
+    # Its reports of before: opening that file waits for somebody who writes into it.
+    Path(stuck["checkpoint_dir"]).mkdir()
+    os.mkfifo(Path(stuck["checkpoint_dir"]) / "reports.jsonl")
+
+    good = Guest(task, address, turn_limit=4.0)
+    while not list(Path(task["checkpoint_dir"]).glob("step-*.ckpt")):
+        assert good.is_alive(), good.error
+        time.sleep(0.01)
+    bad = Guest(stuck, address)
+    good.finish()
+    bad.finish()
+
+    assert type(bad.error).__name__ == "TurnKept"
+    assert "in replay" in str(bad.error)
+    assert isinstance(good.error, HostLost)
+    assert f"the trial of {stuck['checkpoint_dir']} kept the turn" in str(good.error)
+    again = Guest(task, address).finish()
+    assert facts(again.reports) == alone(task)

@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import worker
-from worker import TrainConfig, evaluation
+from worker import Measurement, TrainConfig, evaluation
 from worker.augment import plain
 from worker.checkpoint_writer import CheckpointWriter
 from worker.device import choose_device
@@ -256,3 +256,28 @@ def test_weights_that_are_not_finite_are_seen_by_a_replayed_evaluation(data_home
         for _ in range(2):
             found = result_of(run._evaluate())
             assert (found is None) == spoilt
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"alpha_v": 0.005}, {"optimizer": "sgd", "lr": 0.01, "last_batch": "keep", "batch_size": 40}],
+    ids=["ndadam", "sgd, kept batch"],
+)
+def test_a_measured_run_of_replays_records_what_the_loop_does(fields, data_home, tiny_config):
+    """Its optimizer is called in every step, so that hooks see each update and its gradients."""
+    measurement = Measurement(shadow_betas=(0.9, 0.99), per_layer=True, start=2)
+    config = variant(tiny_config, steps=11, **fields)
+
+    replayed = list(train(config, data_home=data_home, measurement=measurement))
+    exact = variant(config, deterministic=True, **fields)
+    loop = list(train(exact, data_home=data_home, measurement=measurement))
+
+    for report, other in zip(replayed, loop, strict=True):
+        assert report.series.keys() == other.series.keys()
+        assert "shadow_step" in report.series
+        for name, series in other.series.items():
+            assert report.series[name].start == series.start
+            assert report.series[name].values == pytest.approx(series.values, rel=2e-3), name
+    assert replayed[-1].metrics["train_loss"] == pytest.approx(
+        loop[-1].metrics["train_loss"], rel=1e-3
+    )

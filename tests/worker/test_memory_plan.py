@@ -87,6 +87,8 @@ def test_everything_that_takes_memory_counts():
     assert plan(depth=28).own > small.own
     assert small.images == 60_000 * (3072 + 8)
     assert small.total(3) - small.total(2) == small.own
+    assert small.total() == small.shared + small.own
+    assert plan(batch_size=256).choosing == pytest.approx(2 * small.choosing, rel=0.01)
 
 
 def test_as_many_fit_as_the_card_has_room_for():
@@ -129,7 +131,7 @@ def test_the_documentation_has_these_figures():
 
     for depth, widen_factor in networks:
         one = plan(depth=depth, widen_factor=widen_factor, optimizer="ndadam")
-        shared = gib(CONTEXT + one.images)
+        shared = gib(one.shared)
         assert f"| WRN-{depth}-{widen_factor:g} | {gib(one.own)} | {shared} |" in rows
     assert f"{gib(CONTEXT)}\nfor the process itself" in rows
     assert str(refused.value) in sweeps.read_text()
@@ -164,6 +166,7 @@ def test_trials_wait_until_the_card_has_room(data_home, tiny_config, monkeypatch
     assert room.take("a", small)
     assert room.take("b", small)
     assert not room.take("c", small)
+    assert (room.planned("a"), room.planned("c")) == (one.own, None)
     # Measured, it takes more.
     room.leave("a")
     assert not room.take("c", task(data_home, tiny_config, measurement={"every": 1}))
@@ -184,3 +187,4 @@ def test_a_cpu_has_room_for_all(data_home, tiny_config):
 
     assert all(room.take(key, task(data_home, tiny_config)) for key in range(100))
     room.refuse_too_large(task(data_home, tiny_config, trials_per_gpu=8))
+    assert room.planned(0) is None

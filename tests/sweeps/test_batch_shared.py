@@ -1,0 +1,105 @@
+"""A batch whose runs share a process, as they share a GPU: on the CPU, with real processes."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sweeps.batch_plan import BatchRefused, read_specs
+from sweeps.batch_results import read_results
+from sweeps.batch_shared import host_key, runs_at_once
+from tests.sweeps.batch_cases import start, write_spec
+from worker import TrainConfig, train
+from worker.device_host_wire import host_address
+from worker.digits import prepare_digits
+
+PATIENCE = 120.0
+SHARED = {"gpus": 1, "trials_per_gpu": 2}
+
+
+@pytest.fixture(scope="module")
+def data_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("data")
+    prepare_digits(home)
+    return home
+
+
+def host_of(out: Path) -> psutil.Process | None:
+    """The process that trains a batch's runs on the CPU."""
+    address = str(host_address(host_key(out, "None 0")))
+    for process in psutil.process_iter(["cmdline"]):
+        if address in (process.info["cmdline"] or []) and process.ppid() != os.getpid():
+            return process
+    return None
+
+
+def checkpointed(out: Path) -> set[str]:
+    return {path.parent.name for path in out.glob("checkpoints/*/step-*.ckpt")}
+
+
+def wait_for(condition: object) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.stack
+def test_runs_of_one_process_stop_lose_their_host_and_are_what_they_are_alone(
+    tmp_path: Path, data_home: Path
+) -> None:
+    out = tmp_path / "out"
+    path = write_spec(
+        tmp_path,
+        optimizers=["sgd", "ndadam"],
+        base={"steps": 100, "report_every": 5},
+        resources=SHARED,
+    )
+    # The third diverges in its first steps; its neighbours must not notice.
+    bad = write_spec(tmp_path, name="bad", base={"optimizer": "sgd", "lr": 1e30}, resources=SHARED)
+    given = (path, bad, "--out", out, "--data-home", data_home, "--checkpoint-seconds", 0.1)
+    batch = start(*given)
+    wait_for(lambda: len(checkpointed(out)) == 2)
+    batch.send_signal(signal.SIGINT)
+    _, progress = batch.communicate(timeout=PATIENCE)
+    assert batch.returncode == 3, progress
+    assert len(re.findall(r"stopped at step [\d,]+ with a checkpoint", progress)) == 2, progress
+
+    batch = start(*given)
+    assert batch.stderr is not None
+    for line in batch.stderr:
+        if "step " in line and "left" in line:
+            break
+    host = host_of(out)
+    assert host is not None
+    host.kill()
+    table, progress = batch.communicate(timeout=PATIENCE)
+
+    assert batch.returncode == 0, progress
+    assert "2 complete, 1 diverged, 0 failed, 0 left of 3 runs" in table
+    whole = [result for result in read_results(out) if result.state == "complete"]
+    assert len({result.provenance["pid"] for result in whole} - {host.pid, batch.pid}) == 1
+    for result in whole:
+        causes = [attempt.exit_cause for attempt in result.attempts]
+        assert [causes[0], causes[-1]] == ["stopped in time", "complete"]
+        assert causes[1].startswith("lost: the host of the card's trials has ended")
+        assert result.attempts[-1].from_step > 0
+        config = TrainConfig.model_validate(result.config | {"device": "cpu"})
+        reports = list(train(config, data_home=data_home))
+        timed = {"images_per_second": 0}
+        assert result.metrics | timed == reports[-1].metrics | timed
+        assert [step for step, _ in result.curve("train_loss")] == [r.step for r in reports]
+
+
+def test_specs_that_want_different_shares_are_refused(tmp_path: Path) -> None:
+    shared = write_spec(tmp_path, name="shared", resources=SHARED)
+    alone = write_spec(tmp_path, name="alone")
+
+    assert runs_at_once(read_specs([shared])) == 2
+    assert runs_at_once(read_specs([alone])) == 1
+    with pytest.raises(BatchRefused, match="must be the same in all specs of a batch, got 2 in sh"):
+        runs_at_once(read_specs([shared, alone]))
