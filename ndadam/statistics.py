@@ -208,17 +208,23 @@ def equivalence_of_logs(low: float, high: float, tolerance: float) -> Equivalenc
 
 
 def detectable_difference(
-    sd: float, n: int, *, power: float = POWER, confidence: float = CONFIDENCE
+    sd: float,
+    n: int,
+    *,
+    paired: bool = False,
+    power: float = POWER,
+    confidence: float = CONFIDENCE,
 ) -> float:
     """Difference of means that n seeds per arm show with probability ``power``.
 
-    From noncentral t, for two arms that spread equally and a two-sided test.
+    From noncentral t and a two-sided test: of two arms that spread equally by ``sd``, or, paired,
+    of n pairs whose differences spread by ``sd``.
     """
     if n < 2:
         raise ValueError(f"n must be at least 2 to see any difference, got {n}")
     if not sd >= 0:
         raise ValueError(f"sd must be >= 0, got {sd}")
-    df = 2 * n - 2
+    df = n - 1 if paired else 2 * n - 2
     critical = t_quantile((1 + confidence) / 2, df)
     # In standard errors of the difference; power rises with it.
     low, high = 0.0, critical + t_quantile(max(power, 0.5), df) + 1
@@ -226,7 +232,7 @@ def detectable_difference(
         middle = (low + high) / 2
         seen = noncentral_t_tail(critical, middle, df) >= power
         low, high = (low, middle) if seen else (middle, high)
-    return high * sd * math.sqrt(2 / n)
+    return high * sd * math.sqrt((1 if paired else 2) / n)
 
 
 def noncentral_t_tail(t: float, shift: float, df: float) -> float:
@@ -245,13 +251,26 @@ def noncentral_t_tail(t: float, shift: float, df: float) -> float:
 
 
 def seeds_needed(
-    sd: float, difference: float, *, power: float = POWER, confidence: float = CONFIDENCE
+    sd: float,
+    difference: float,
+    *,
+    paired: bool = False,
+    power: float = POWER,
+    confidence: float = CONFIDENCE,
 ) -> int:
-    """Seeds per arm with which ``difference`` is seen with probability ``power``."""
+    """Seeds per arm with which ``difference`` is seen with probability ``power``.
+
+    ``sd`` as for ``detectable_difference``.
+    """
     if not difference > 0:
         raise ValueError(f"difference must be > 0, got {difference}")
+
+    def seen(n: int) -> bool:
+        at_n = detectable_difference(sd, n, paired=paired, power=power, confidence=confidence)
+        return at_n <= difference
+
     low, high = 1, 2
-    while detectable_difference(sd, high, power=power, confidence=confidence) > difference:
+    while not seen(high):
         low, high = high, high * 2
         if high > MOST_SEEDS:
             raise ValueError(
@@ -260,8 +279,7 @@ def seeds_needed(
             )
     while high - low > 1:
         middle = (low + high) // 2
-        seen = detectable_difference(sd, middle, power=power, confidence=confidence) <= difference
-        low, high = (low, middle) if seen else (middle, high)
+        low, high = (low, middle) if seen(middle) else (middle, high)
     return high
 
 

@@ -4,7 +4,6 @@ Everything that passes is plain data that survives JSON, a database and a log li
 integers of 64 bits, text without NUL or lone surrogates, string keys that occur once, little depth.
 """
 
-import json
 import math
 import re
 from collections.abc import Callable, Coroutine
@@ -13,7 +12,6 @@ from typing import Any
 from anyio.to_thread import run_sync
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from starlette.types import Message
 
 from service.errors import ApiError
 from service.outputs import FieldOut
@@ -21,6 +19,8 @@ from sweeps.errors import UnreadableSpec
 from sweeps.spec_text import read_json, read_yaml
 
 MAX_BODY_BYTES = 1_000_000
+#: Read in less time than it takes to hand a body to a thread and back.
+SMALL_BODY_BYTES = 4_000
 #: A spec needs about 8 levels; Python's own recursion limit is far above this.
 MAX_DEPTH = 32
 
@@ -60,6 +60,12 @@ def _check_scalar(item: Any) -> None:
             raise RefusedDocument("text must not contain the character NUL")
         if not item.isascii() and re.search("[\ud800-\udfff]", item):
             raise RefusedDocument("text must be valid Unicode, got half of a surrogate pair")
+    if not isinstance(item, int | float | str):
+        # YAML's tags can ask for dates, sets and bytes.
+        raise RefusedDocument(
+            "values must be text, numbers, true, false, null, lists or mappings, got something "
+            f"else ({type(item).__name__}); put it in quotes"
+        )
 
 
 async def _read_limited(request: Request) -> bytes:
@@ -115,30 +121,34 @@ class DocumentRoute(APIRoute):
             return handle
 
         async def handle_document(request: Request) -> Response:
-            raw = await _read_limited(request)
+            raw, value = await _read_limited(request), None
             if raw:
                 _refuse_compressed(request.headers.get("content-encoding", "identity"))
                 media = request.headers.get("content-type", "")
-                # A large body takes a second or two: not on the loop that serves everybody.
-                raw = json.dumps(await run_sync(_parse, raw, media)).encode()
-            return await handle(_with_json(request, raw))
+                if len(raw) <= SMALL_BODY_BYTES:
+                    value = _parse(raw, media)
+                else:
+                    # A large one takes a second or two: not on the loop that serves everybody.
+                    value = await run_sync(_parse, raw, media)
+            return await handle(_Parsed(request, raw, value))
 
         return handle_document
 
 
-def _with_json(request: Request, raw: bytes) -> Request:
-    kept = [(k, v) for k, v in request.scope["headers"] if k not in (b"content-type",)]
-    scope = {**request.scope, "headers": [*kept, (b"content-type", b"application/json")]}
-    sent = False
+class _Parsed(Request):
+    """A request whose body has been read and understood; it says that it is JSON."""
 
-    async def receive() -> Message:
-        nonlocal sent
-        if sent:
-            return await request.receive()
-        sent = True
-        return {"type": "http.request", "body": raw, "more_body": False}
+    def __init__(self, request: Request, raw: bytes, value: Any) -> None:
+        kept = [(k, v) for k, v in request.scope["headers"] if k != b"content-type"]
+        headers = [*kept, (b"content-type", b"application/json")]
+        super().__init__({**request.scope, "headers": headers}, request.receive)
+        self._raw, self._value = raw, value
 
-    return Request(scope, receive)
+    async def body(self) -> bytes:
+        return self._raw
+
+    async def json(self) -> Any:
+        return self._value
 
 
 #: Declares both content types of a route's body in OpenAPI; ``model`` is a component's name.

@@ -1,5 +1,7 @@
 """What a spec would do: trials, steps, GPU-hours, and the difference that its seeds can show."""
 
+import math
+
 from ndadam.statistics import detectable_difference, seeds_needed
 from service.outputs import RateOut, ValidationOut
 from service.settings import Settings
@@ -26,7 +28,9 @@ def describe_sweep(spec: SweepSpec, store: Store, settings: Settings) -> Validat
         _rate(rate.card, rate.seconds_per_step, rate.trials, steps, gpus) for rate in known.rates
     ]
     deviation = known.seed_deviation or SEED_DEVIATION
-    difference = spec.comparison.difference
+    difference, paired = spec.comparison.difference, spec.comparison.pairing
+    # Of the differences, seed by seed, as if two arms had nothing in common on a seed.
+    spread = deviation * math.sqrt(2) if paired else deviation
     return ValidationOut(
         kind="sweep",
         name=spec.name,
@@ -37,10 +41,12 @@ def describe_sweep(spec: SweepSpec, store: Store, settings: Settings) -> Validat
         gpu_hours=_gpu_hours(rates, gpus),
         rates=rates,
         detectable_difference=(
-            detectable_difference(deviation, spec.replicates) if spec.replicates > 1 else None
+            detectable_difference(spread, spec.replicates, paired=paired)
+            if spec.replicates > 1
+            else None
         ),
         difference=difference,
-        seeds_needed=None if difference is None else _seeds(deviation, difference),
+        seeds_needed=None if difference is None else _seeds(spread, difference, paired=paired),
         assumed_seed_deviation=deviation,
         seed_deviation_is="assumed" if known.seed_deviation is None else "measured",
         notes=_notes(spec, lengths, known),
@@ -53,10 +59,10 @@ def _gpu_hours(rates: list[RateOut], gpus: float) -> float | None:
     return rates[0].gpu_hours if rates else None
 
 
-def _seeds(deviation: float, difference: float) -> int | None:
+def _seeds(spread: float, difference: float, *, paired: bool) -> int | None:
     """None where nobody would train so many."""
     try:
-        return seeds_needed(deviation, difference)
+        return seeds_needed(spread, difference, paired=paired)
     except ValueError:
         return None
 
@@ -78,6 +84,10 @@ def _notes(spec: SweepSpec, lengths: set[int], known: Earlier) -> list[str]:
         notes.append("steps is an upper bound: trials differ in length")
     if spec.replicates == 1:
         notes.append("one seed per point has no interval: set replicates to 2 or more")
+    if spec.comparison.pairing and spec.replicates > 1:
+        notes.append(
+            "paired by seed: a smaller difference shows where a seed moves two arms the same way"
+        )
     if not known.rates:
         notes.append("how long it takes is not known: no trial of this shape has been trained yet")
     return notes

@@ -28,12 +28,13 @@ IdempotencyKey = Annotated[
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
 
 
-def _store(request: Request) -> Store:
+# Coroutines, although they wait for nothing: FastAPI runs functions in a thread, one after another.
+async def _store(request: Request) -> Store:
     store: Store = request.app.state.store
     return store
 
 
-def _settings(request: Request) -> Settings:
+async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 

@@ -56,11 +56,13 @@ def print_validation(console: Console, found: ValidationOut) -> None:
 
 def _hours(found: ValidationOut) -> str:
     """The GPU-hours on every card that has been measured; trial-hours where there is no GPU."""
-    if not found.rates:
-        return "not known; no trial of this shape has been trained yet"
     if found.gpu_hours == 0:
+        if not found.rates:
+            return "none, trials run on CPUs; how long is not known yet"
         hours = found.rates[0].trial_hours
         return f"none; {hours:.2g} hours of trials on {escape(found.rates[0].card)}"
+    if not found.rates:
+        return "not known; no trial of this shape has been trained yet"
     return "; ".join(
         f"{rate.gpu_hours:.2g} on {escape(rate.card)} (from {rate.trials} trials)"
         for rate in found.rates

@@ -74,15 +74,16 @@ def queue(
 
     A replay answers as the first request did, also when its data set has gone since.
     """
-    submitted = stored_spec(spec)
+    stored = submitted = stored_spec(spec)
     if key is None or not store.has_key(key):
         _refuse_own_confirmation(spec)
-        if isinstance(spec, SweepSpec):
+        if isinstance(spec, SweepSpec) and spec.from_sweep is not None:
             spec = with_prior(spec, store)
+            stored = stored_spec(spec)
         refuse_what_cannot_run(spec, store, settings)
     sweep, _ = store.create_sweep(
         kind,
-        stored_spec(spec),
+        stored,
         submitted=submitted,
         name=spec.name,
         tags=spec.tags,

@@ -96,7 +96,7 @@ def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
                 usable, baseline, metric, pairing=pairing, margin=margin, maximize=maximize
             )
         ],
-        "detectable_difference": _detectable(usable, metric),
+        "detectable_difference": _detectable(usable, metric, pairing=pairing),
         "differing_fields": _differing(arms),
         "mixed_provenance": _mixed(arms),
         "notes": notes + _warnings(arms) + _doubts(usable, metric, pairing=pairing),
@@ -200,9 +200,13 @@ def _pairs(
 
 def _difference(a: Arm, b: Arm, metric: str, *, pairing: bool) -> tuple[Difference, Method]:
     x, y = a.values(metric), b.values(metric)
-    if pairing and a.seeds == b.seeds and len(set(a.seeds)) == len(a.seeds):
+    if pairing and _are_pairs(a, b):
         return paired(x, y), "paired"
     return welch(x, y), "welch"
+
+
+def _are_pairs(a: Arm, b: Arm) -> bool:
+    return a.seeds == b.seeds and len(set(a.seeds)) == len(a.seeds)
 
 
 def _pair(
@@ -236,13 +240,25 @@ def _pair(
     )
 
 
-def _detectable(arms: Sequence[Arm], metric: str) -> float | None:
+def _detectable(arms: Sequence[Arm], metric: str, *, pairing: bool) -> float | None:
     """Difference that the fewest seeds here show with 80 % chance, at their largest deviation."""
+    pairs = list(itertools.combinations(arms, 2))
+    if pairing and pairs and all(_are_pairs(a, b) for a, b in pairs):
+        return _detectable_paired(pairs, metric)
     found = [mean_interval(arm.values(metric)) for arm in arms]
     spreads = [interval.sd for interval in found if interval.sd is not None]
     if not spreads:
         return None
     return detectable_difference(max(spreads), min(interval.n for interval in found))
+
+
+def _detectable_paired(pairs: Sequence[tuple[Arm, Arm]], metric: str) -> float | None:
+    """The same seed by seed: what counts is how far the differences spread."""
+    gaps = [
+        [x - y for x, y in zip(a.values(metric), b.values(metric), strict=True)] for a, b in pairs
+    ]
+    spreads = [interval.sd for interval in map(mean_interval, gaps) if interval.sd is not None]
+    return detectable_difference(max(spreads), len(gaps[0]), paired=True) if spreads else None
 
 
 # --- What else there is to see ------------------------------------------------------------------

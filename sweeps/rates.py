@@ -57,7 +57,7 @@ def earlier(store: Store, config: TrainConfig, *, gpus: float, metric: str) -> E
     shape = shape_of(config.resolved().stored())
     seconds: dict[str, list[float]] = defaultdict(list)
     deviations = []
-    likely = (s for s in store.recently_complete(_SWEEPS) if _may_have(s, shape, gpus))
+    likely = (s for s in _recent(store) if _may_have(s, shape, gpus))
     found = 0
     for sweep in islice(likely, _READ):
         trials = [t for t in _complete(store, sweep) if shape_of(t.config) == shape]
@@ -76,6 +76,18 @@ def earlier(store: Store, config: TrainConfig, *, gpus: float, metric: str) -> E
     return Earlier(rates, statistics.median(deviations) if deviations else None)
 
 
+def _recent(store: Store) -> Iterator[Sweep]:
+    """The last sweeps with complete trials, read a few at a time: mostly the first few are enough.
+
+    One that completes meanwhile may make an earlier one appear twice, which moves a median little.
+    """
+    for skip in range(0, _SWEEPS, _READ):
+        sweeps = store.recently_complete(_READ, with_trials=True, skip=skip)
+        yield from sweeps
+        if len(sweeps) < _READ:
+            return
+
+
 def shape_of(config: Mapping[str, Any]) -> tuple[Any, ...]:
     """What of a resolved, stored config decides the time of a step."""
     return tuple(config.get(name) for name in SHAPE)
@@ -83,8 +95,6 @@ def shape_of(config: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _may_have(sweep: Sweep, shape: tuple[Any, ...], gpus: float) -> bool:
     """A look at the spec alone: most sweeps are of another shape and need not be read."""
-    if not sweep.trials[TrialState.COMPLETE]:
-        return False
     if (sweep.spec.get("resources") or {}).get("gpus", 0.0) != gpus:
         return False
     base, space = sweep.spec.get("base") or {}, sweep.spec.get("space") or {}

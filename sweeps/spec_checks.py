@@ -95,8 +95,8 @@ def check_trainable(
     for branch in branches:
         reached |= branch.fixed.keys() | branch.free.keys()
         first = {name: domain.corners()[0] for name, domain in branch.free.items()}
-        for changed in _variants(branch):
-            _try(base, space, branch, first, changed)
+        for changed, is_outermost in _variants(branch):
+            _try(base, space, branch, first, changed, resolve=is_outermost)
     for name in space:
         if name not in reached:
             raise FieldError(f"space.{name}.when", f"the conditions of {name} never hold together")
@@ -117,15 +117,20 @@ def _check_count(branches: Sequence[Branch]) -> None:
         )
 
 
-def _variants(branch: Branch) -> Iterator[dict[str, Any]]:
-    """Yield what to change in the branch's first corner: nothing, one field, two fields."""
+def _variants(branch: Branch) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield what to change in the branch's first corner: nothing, one field, two fields.
+
+    With each, whether it is to be tried with the published defaults too: one field at its ends.
+    """
     corners = {name: domain.corners() for name, domain in branch.free.items()}
-    yield {}
-    for name, values in corners.items():
-        yield from ({name: value} for value in values)
     ends = {name: _ends(values) for name, values in corners.items()}
+    yield {}, True
+    for name, values in corners.items():
+        yield from (({name: value}, True) for value in ends[name])
+        if len(ends[name]) < len(values):
+            yield from (({name: value}, False) for value in values)
     for (a, a_values), (b, b_values) in itertools.combinations(ends.items(), 2):
-        yield from ({a: x, b: y} for x in a_values for y in b_values)
+        yield from (({a: x, b: y}, False) for x in a_values for y in b_values)
 
 
 def _ends(values: Sequence[Any]) -> list[Any]:
@@ -147,11 +152,13 @@ def _try(
     branch: Branch,
     first: Mapping[str, Any],
     changed: Mapping[str, Any],
+    *,
+    resolve: bool,
 ) -> None:
     params = {**branch.fixed, **first, **changed}
     try:
         config = TrainConfig.model_validate({**base, **params})
-        if len(changed) < 2:
+        if resolve:
             config.resolved()
     except ValidationError as error:
         refused = explain(error)[0]

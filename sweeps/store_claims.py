@@ -28,6 +28,11 @@ _TO_GO_ON = (SweepState.QUEUED, SweepState.FAILED)
 #: How long a runner is remembered after its last sign of life.
 _FORGET_SECONDS = 86_400.0
 
+#: Asked with every submission, so made once.
+_RUNNERS = (
+    sa.select(runners).where(runners.c.at >= sa.bindparam("since")).order_by(runners.c.at.desc())
+)
+
 
 class ClaimVerbs(Database):
     """The runner's side of a sweep's life."""
@@ -147,9 +152,9 @@ class ClaimVerbs(Database):
     def runners(self, within_seconds: float = 60.0) -> list[Runner]:
         """Return the runners that reported lately, newest first."""
         since = microseconds() - int(within_seconds * 1e6)
-        query = sa.select(runners).where(runners.c.at >= since).order_by(runners.c.at.desc())
         with self._reading() as conn:
-            return [Runner(row.owner, time_of(row.at), row.info) for row in conn.execute(query)]
+            found = conn.execute(_RUNNERS, {"since": since})
+            return [Runner(row.owner, time_of(row.at), row.info) for row in found]
 
     def demands(self) -> list[Demand]:
         """Return what each sweep that is driven now, and shall go on, has and wants."""

@@ -72,6 +72,9 @@ class Database:
         self.url = url
         self._is_sqlite = parsed.drivername == "sqlite"
         self._outer = threading.local()
+        # SQLite has one writer at a time and lets others poll, longer and longer; threads of this
+        # process wait their turn here instead.
+        self._turn = threading.Lock() if self._is_sqlite else None
         self._engine = _sqlite(parsed) if self._is_sqlite else _postgres(parsed)
 
     def close(self) -> None:
@@ -104,12 +107,25 @@ class Database:
         if outer is not None:
             yield outer
             return
-        with _own_errors(), self._engine.connect() as conn:
+        with _own_errors(), self._alone(), self._engine.connect() as conn:
             conn = conn.execution_options(ndsweep_write=True)
             with conn.begin():
                 write = Write(conn, microseconds())
                 yield write
                 write.flush()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be this process's only writer, where the database has but one."""
+        if self._turn is None:
+            yield
+            return
+        if not self._turn.acquire(timeout=BUSY_SECONDS):
+            raise StoreUnavailable(f"the store was busy for {BUSY_SECONDS:g} s; try again")
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def _clock(self) -> Any:
         """The time that leases are compared with: the database's own where machines share it."""
@@ -144,6 +160,8 @@ def json_safe(value: Any) -> Any:
 
 def plain_text(value: str) -> str:
     """Return text that every database stores: no NUL, no lone surrogates."""
+    if value.isascii() and "\x00" not in value:
+        return value
     return value.replace("\x00", "�").encode("utf-8", "replace").decode()
 
 

@@ -19,7 +19,7 @@ from sweeps.store_connection import Database, Write, json_safe, plain_text
 from sweeps.store_records import name_ids
 from sweeps.store_rows import sweep_of
 from sweeps.store_states import count_trials, lock_sweep, move_sweep, refresh_points
-from sweeps.store_sweeps import insert_sweep, insert_tags, sweep_by_id
+from sweeps.store_sweeps import insert_sweep, insert_tags, new_sweep, sweep_by_id
 from sweeps.store_trials import insert_new
 from sweeps.tables import attempts, metrics, points, sweeps, trials
 
@@ -98,8 +98,9 @@ class ImportVerbs(Database):
                 body = {"kind": "sweep", "spec": spec, "name": name, "tags": labels}
                 body |= {"notes": notes}
                 digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-                sweep_id = insert_sweep(write, body, digest, num_trials, key)
-                assert sweep_id is not None
+                made = insert_sweep(write, new_sweep(body, digest, num_trials, key))
+                assert made is not None
+                sweep_id = str(made.id)
                 insert_tags(write, sweep_id, labels)
             elif not SweepState(sweep_by_id(write.conn, sweep_id).state).is_finished():
                 raise SweepStateConflict(

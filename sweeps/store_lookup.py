@@ -32,13 +32,21 @@ class LookupVerbs(Database):
                     found[row.trial].append(attempt_of(row))
         return dict(found)
 
-    def recently_complete(self, limit: int = 200) -> list[Sweep]:
-        """Return the sweeps and matches that completed last, newest first."""
+    def recently_complete(
+        self, limit: int = 200, *, with_trials: bool = False, skip: int = 0
+    ) -> list[Sweep]:
+        """Return the sweeps and matches that completed last, newest first.
+
+        ``with_trials``: only those of which a trial is complete.
+        """
         query = (
             sa.select(sweeps)
             .where(sweeps.c.finished_at.is_not(None), sweeps.c.state == SweepState.COMPLETE.value)
             .order_by(sweeps.c.finished_at.desc(), sweeps.c.id.desc())
             .limit(limit)
+            .offset(skip)
         )
+        if with_trials:
+            query = query.where(sweeps.c.n_complete > 0)
         with self._reading() as conn:
             return [sweep_of(row) for row in conn.execute(query)]

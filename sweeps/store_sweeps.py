@@ -63,15 +63,14 @@ class SweepVerbs(Database):
         body = {"kind": kind, "spec": spec, "name": name, "tags": labels, "notes": notes}
         told_by = body if submitted is None else body | {"spec": submitted}
         body_hash = hashlib.sha256(json.dumps(told_by, sort_keys=True).encode()).hexdigest()
+        values = new_sweep(body, body_hash, num_trials, idempotency_key)
         with self._writing() as write:
-            sweep_id = insert_sweep(write, body, body_hash, num_trials, idempotency_key)
-            created = sweep_id is not None
-            if sweep_id is None:
-                sweep_id = _earlier_sweep(write, str(idempotency_key), body_hash)
-            else:
-                insert_tags(write, sweep_id, labels)
-                write.event(sweep_id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
-            return sweep_by_id(write.conn, sweep_id), created
+            row = insert_sweep(write, values)
+            if row is None:
+                return _earlier_sweep(write, str(idempotency_key), body_hash), False
+            insert_tags(write, row.id, labels)
+            write.event(row.id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
+            return sweep_of(row), True
 
     def has_key(self, idempotency_key: str) -> bool:
         """Whether some sweep was created under this key."""
@@ -311,42 +310,47 @@ def sweep_by_id(conn: sa.Connection, sweep_id: str) -> Sweep:
     return sweep_of(row)
 
 
-def insert_sweep(
-    write: Write,
-    body: dict[str, Any],
-    body_hash: str,
-    num_trials: int | None,
-    idempotency_key: str | None,
-) -> str | None:
-    """Insert the row; None if the key is taken. Waits for a transaction that is taking it."""
+def new_sweep(
+    body: dict[str, Any], body_hash: str, num_trials: int | None, idempotency_key: str | None
+) -> dict[str, Any]:
+    """The columns of a sweep that nobody has worked on, but for its times."""
     objective = body["spec"].get("objective") or {}
-    insert = sqlite.insert if write.conn.dialect.name == "sqlite" else postgresql.insert
-    statement = (
-        insert(sweeps)
-        .values(
-            **{key: json_safe(value) for key, value in body.items()},
-            id=secrets.token_hex(6),
-            state=SweepState.QUEUED.value,
-            created_at=write.now,
-            queued_at=write.now,
-            num_trials=num_trials,
-            objective_metric=objective.get("metric"),
-            maximize=objective.get("direction") == "maximize",
-            idempotency_key=None if idempotency_key is None else plain_text(idempotency_key),
-            body_hash=body_hash,
-        )
-        .on_conflict_do_nothing(index_elements=["idempotency_key"])
-        .returning(sweeps.c.id)
-    )
-    return write.conn.execute(statement).scalar_one_or_none()
+    return {
+        **{key: json_safe(value) for key, value in body.items()},
+        "id": secrets.token_hex(6),
+        "state": SweepState.QUEUED.value,
+        "num_trials": num_trials,
+        "objective_metric": objective.get("metric"),
+        "maximize": objective.get("direction") == "maximize",
+        "idempotency_key": None if idempotency_key is None else plain_text(idempotency_key),
+        "body_hash": body_hash,
+    }
 
 
-def _earlier_sweep(write: Write, key: str, body_hash: str) -> str:
-    query = sa.select(sweeps.c.id, sweeps.c.body_hash)
-    row = write.conn.execute(query.where(sweeps.c.idempotency_key == plain_text(key))).one()
+#: Made once: SQLAlchemy takes longer to build it than the database to run it.
+_INSERT = {
+    name: insert(sweeps)
+    .on_conflict_do_nothing(index_elements=["idempotency_key"])
+    .returning(sweeps)
+    for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+}
+
+
+def insert_sweep(write: Write, values: dict[str, Any]) -> sa.Row[Any] | None:
+    """Insert ``new_sweep``'s row; None if the key is taken. Waits for a transaction that takes it.
+
+    Returns the row.
+    """
+    times = {"created_at": write.now, "queued_at": write.now}
+    return write.conn.execute(_INSERT[write.conn.dialect.name], values | times).one_or_none()
+
+
+def _earlier_sweep(write: Write, key: str, body_hash: str) -> Sweep:
+    mine = sweeps.c.idempotency_key == plain_text(key)
+    row = write.conn.execute(sa.select(sweeps).where(mine)).one()
     if row.body_hash != body_hash:
         raise IdempotencyConflict(row.id)
-    return str(row.id)
+    return sweep_of(row)
 
 
 def insert_tags(write: Write, sweep_id: str, tags: Sequence[str]) -> None:

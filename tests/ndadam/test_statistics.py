@@ -202,6 +202,12 @@ def test_three_seeds_per_arm_see_three_deviations():
     assert detectable_difference(0.12, 3) == pytest.approx(0.368, abs=0.002)
 
 
+def test_pairs_need_the_tabulated_numbers():
+    """Of a paired t test with power 0.8: 34 pairs for 0.5 deviations of the differences."""
+    assert seeds_needed(1.0, 0.5, paired=True) == 34
+    assert detectable_difference(1.0, 10, paired=True) == pytest.approx(0.996, abs=0.005)
+
+
 def test_a_detectable_difference_is_seen_as_often_as_it_says():
     rng = random.Random(2)
     n, trials = 6, 3000

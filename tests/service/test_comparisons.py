@@ -3,10 +3,11 @@
 import csv
 import io
 import math
+import statistics
 
 import pytest
 
-from ndadam.statistics import holm, paired, welch
+from ndadam.statistics import detectable_difference, holm, paired, welch
 from service.frames import arm_rows, difference_rows
 from service.outputs import ComparisonOut
 from sweeps.records import NewTrial, SweepState, TrialState
@@ -102,6 +103,9 @@ def test_pairing_and_margin_hold_only_where_every_sweep_declared_them(client, fi
     expected = paired(SGD, NDADAM)
     row = both["differences"][0]
     assert (both["pairing"], both["margin"], row["method"]) == (True, 0.01, "paired")
+    gaps = [x - y for x, y in zip(SGD, NDADAM, strict=True)]
+    seen = detectable_difference(statistics.stdev(gaps), len(gaps), paired=True)
+    assert both["detectable_difference"] == pytest.approx(seen)
     assert row["p_value"] == pytest.approx(expected.p_value)
     assert row["non_inferior"] is False
     assert row["worst_case"] == pytest.approx(expected.high)

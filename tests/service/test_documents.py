@@ -34,6 +34,9 @@ REFUSED_YAML = {
     "huge integer": ("a: " + "9" * 40, "64 bits"),
     "integer of 5,000 digits": ("a: " + "9" * 5000, "digits"),
     "cut off": ("a: [1, 2", "line"),
+    "a date": ("a: !!timestamp 2026-01-01", "something else"),
+    "bytes": ("a: !!binary aGVsbG8=", "something else"),
+    "a set": ("a: !!set {b: }", "something else"),
     "two documents": ("a: 1\n---\na: 2", "document"),
 }
 

@@ -136,6 +136,21 @@ def test_a_measured_deviation_takes_the_place_of_the_assumed_one(client, store, 
     assert found["seeds_needed"] == seeds_needed(0.01, 0.02)
 
 
+def test_pairing_by_seed_is_forecast_with_its_own_formula(client, store, spec, train):
+    store_result(store, train(), {"seed_deviation": 0.01})
+
+    declared = {"pairing": True, "difference": 0.02}
+    found = forecast(client, spec, replicates=3, comparison=declared)
+
+    # Two arms that have nothing in common on a seed differ by sqrt(2) times what one deviates.
+    spread = 0.01 * 2**0.5
+    seen = detectable_difference(spread, 3, paired=True)
+    assert found["detectable_difference"] == pytest.approx(seen)
+    assert seen > detectable_difference(0.01, 3)
+    assert found["seeds_needed"] == seeds_needed(spread, 0.02, paired=True)
+    assert any("paired by seed" in note for note in found["notes"])
+
+
 def store_result(store, sweep_id, result):
     import sqlalchemy as sa
 

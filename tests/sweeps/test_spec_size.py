@@ -25,11 +25,13 @@ def test_a_grid_of_a_million_points_is_checked_at_the_ends_of_each_pair_and_at_e
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried: list[dict[str, Any]] = []
+    resolved: list[bool] = []
     check = spec_checks._try
 
-    def spy(*arguments: Any) -> None:
+    def spy(*arguments: Any, resolve: bool) -> None:
         tried.append({**arguments[3], **arguments[4]})
-        check(*arguments)
+        resolved.append(resolve)
+        check(*arguments, resolve=resolve)
 
     monkeypatch.setattr(spec_checks, "_try", spy)
     space: dict[str, Any] = {
@@ -40,6 +42,7 @@ def test_a_grid_of_a_million_points_is_checked_at_the_ends_of_each_pair_and_at_e
 
     assert small.num_trials() == 1000
     assert len(tried) < 400
+    assert 6 <= sum(resolved) < 10  # both ends of each field
     assert {data["alpha_v"] for data in tried} == set(space["alpha_v"]["values"])
     space["alpha_s"]["values"][50] = -1.0
     with pytest.raises(ValidationError, match="alpha_s"):

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from sweeps import store_connection
 from sweeps.errors import StoreUnavailable, SweepNotFound
 from sweeps.records import TrialState
 from sweeps.store import Store
@@ -141,6 +142,23 @@ def test_a_server_that_does_not_answer_is_unavailable() -> None:
 
     with pytest.raises(StoreUnavailable):
         store.health()
+
+
+def test_a_writer_whose_turn_does_not_come_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    store.migrate()
+    monkeypatch.setattr(store_connection, "BUSY_SECONDS", 0.05)
+
+    with store.together(), ThreadPoolExecutor(1) as other:
+        new_sweep(store)
+        with pytest.raises(StoreUnavailable, match=r"busy for 0\.05 s; try again"):
+            other.submit(new_sweep, store).result()
+
+    assert len(store.list_sweeps().items) == 1
+    assert new_sweep(store).name == "tiny"  # the turn was given back
+    store.close()
 
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "store.db", "sqlite://", "sqlite:///:memory:"])
