@@ -92,6 +92,7 @@ class MatchRecords:
 class MatchOutcome:
     """One match, driven to its end."""
 
+    spec: MatchSpec
     result: dict[str, Any]
     records: MatchRecords
 
@@ -107,7 +108,8 @@ def run_matches(specs: Sequence[MatchSpec], train: Trainer) -> list[MatchOutcome
         for (i, proposal), run in zip(wanted, train(wanted), strict=True):
             proposers[i].tell(records[i].add(proposal, run))
     return [
-        MatchOutcome(one.result() or {}, own) for one, own in zip(proposers, records, strict=True)
+        MatchOutcome(spec, one.result() or {}, own)
+        for spec, one, own in zip(specs, proposers, records, strict=True)
     ]
 
 

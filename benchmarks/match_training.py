@@ -9,12 +9,12 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.lockstep import TrainedRun
 from sweeps.proposals import Proposal
@@ -30,6 +30,9 @@ _DIGITS = 6
 
 #: Path of the run, folder of data sets, config and measurement as JSON, time to stop at.
 Job = tuple[str, str, str, str | None, float | None]
+
+
+Work = TypeVar("Work")
 
 
 class StopTime(Exception):
@@ -53,7 +56,12 @@ class Workshop:
         """Runs of proposals, in order; trained only where no file holds them."""
         return self.runs([(p.config, p.measurement) for _, p in wanted])
 
+    def has(self, wanted: Sequence[tuple[TrainConfig, Measurement | None]]) -> bool:
+        """Whether all of these runs were trained before."""
+        return all(self._path(config, measurement).is_file() for config, measurement in wanted)
+
     def runs(self, wanted: Sequence[tuple[TrainConfig, Measurement | None]]) -> list[TrainedRun]:
+        """These runs, in order; trained only where no file holds them. Raises StopTime."""
         paths = [self._path(config, measurement) for config, measurement in wanted]
         missing = {
             path: (config, measurement)
@@ -71,14 +79,19 @@ class Workshop:
             for path, (config, measurement) in missing.items()
         ]
         (self.out / "runs").mkdir(parents=True, exist_ok=True)
-        for i, done in enumerate(self._done(jobs), 1):
+        for i, done in enumerate(self.spread(_job, jobs), 1):
             if done is None:
                 raise StopTime(f"{i - 1} of {len(jobs)} runs of this stage have ended")
             print(f"  {i} of {len(jobs)} runs: {Path(done).name}", flush=True)
         return [TrainedRun(**json.loads(path.read_text(encoding="utf-8"))) for path in paths]
 
-    def _done(self, jobs: Sequence[Job]) -> Iterator[str | None]:
-        """Paths of runs as they end; None for one that the time to stop has kept from ending."""
+    def spread(
+        self, function: Callable[[Work], str | None], jobs: Sequence[Work]
+    ) -> Iterator[str | None]:
+        """What a function of a module returns of each job, in order, from processes of their own.
+
+        By custom the path that it wrote; None for a job that the time to stop kept from ending.
+        """
         if len(jobs) > 1 and (self.processes > 1 or self.gpus):
             context = multiprocessing.get_context("spawn")
             cards = context.SimpleQueue()
@@ -87,9 +100,9 @@ class Workshop:
             with ProcessPoolExecutor(
                 self.processes, mp_context=context, initializer=_see_one_card, initargs=(cards,)
             ) as pool:
-                yield from pool.map(_job, jobs)
+                yield from pool.map(function, jobs)
         else:
-            yield from map(_job, jobs)
+            yield from map(function, jobs)
 
     def _path(self, config: TrainConfig, measurement: Measurement | None) -> Path:
         what = json.dumps(
@@ -112,6 +125,19 @@ def _job(job: Job) -> str | None:
     In a process of its own where several are at work.
     """
     path, home, config_json, measured, until = job
+    config = TrainConfig.model_validate_json(config_json)
+    measurement = Measurement.model_validate_json(measured) if measured else None
+    run = train_one(config, measurement, home, until)
+    if run is None:
+        return None
+    write_whole(path, asdict(run))
+    return path
+
+
+def train_one(
+    config: TrainConfig, measurement: Measurement | None, home: str, until: float | None
+) -> TrainedRun | None:
+    """Train on one thread of this process; None where ``until`` comes first."""
     if until is not None and time.time() >= until:
         return None
     import torch
@@ -119,8 +145,6 @@ def _job(job: Job) -> str | None:
     from worker import train
 
     torch.set_num_threads(1)
-    config = TrainConfig.model_validate_json(config_json)
-    measurement = Measurement.model_validate_json(measured) if measured else None
     began = time.perf_counter()
     series: dict[str, list[float]] = {}
     diverged: int | None = None
@@ -133,7 +157,7 @@ def _job(job: Job) -> str | None:
         probe = report.provenance.get("probe", probe)
         if until is not None and time.time() >= until and report.step < report.num_steps:
             return None
-    run = TrainedRun(
+    return TrainedRun(
         series=series,
         every=measurement.every if measurement else 1,
         metrics=metrics,
@@ -141,7 +165,10 @@ def _job(job: Job) -> str | None:
         seconds=time.perf_counter() - began,
         diverged_at_step=diverged,
     )
+
+
+def write_whole(path: str, what: dict[str, Any]) -> None:
+    """A JSON file that is there whole or not at all."""
     temporary = Path(f"{path}.part")
-    temporary.write_text(json.dumps(asdict(run)), encoding="utf-8")
+    temporary.write_text(json.dumps(what), encoding="utf-8")
     temporary.replace(path)
-    return path

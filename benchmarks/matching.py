@@ -10,7 +10,8 @@ there, and every call ends with it. Needs torch, numpy and pydantic; no Ray, no 
 
 Parts: predict (milliseconds of a prediction), noise (300 matches on a noise model), digits and mlp
 (a WRN and a perceptron on the digits, CPU), cifar-gpu (WRN-10-1 on CIFAR-10, several processes on a
-card), worth-digits, worth-mlp, worth-cifar-gpu (is it worth it?), paper (WRN-22-7.5, 80,000 steps).
+card), worth-digits, worth-mlp, worth-cifar-gpu (is it worth it?), coverage-mlp (300 matches on a
+real network), paper (WRN-22-7.5, 80,000 steps).
 """
 
 import argparse
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.match_training import StopTime, Workshop
+from benchmarks.matching_coverage import benchmark_coverage
 from benchmarks.matching_nets import NETWORKS, STEPS, benchmark_nets
 from benchmarks.matching_noise import MATCHES, benchmark_noise
 from benchmarks.matching_paper import benchmark_paper
@@ -38,6 +40,7 @@ PARTS = (
     "noise",
     *NETWORKS,
     *(f"worth-{name}" for name in NETWORKS),
+    *(f"coverage-{name}" for name in NETWORKS),
     "paper",
     "table",
 )
@@ -49,7 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/matching"))
     parser.add_argument("--data", type=Path, default=None, help="folder of prepared data sets")
     parser.add_argument("--processes", type=int, default=1, help="runs at once")
-    parser.add_argument("--matches", type=int, default=MATCHES, help="of the noise model")
+    parser.add_argument("--matches", type=int, default=MATCHES, help="of noise and coverage")
     parser.add_argument("--gpus", default="", help="cards that processes take in turn, as 0,1,2,3")
     parser.add_argument("--until", type=_clock, default=None, help="stop at this time, HH:MM")
     parser.add_argument("--rehearse", action="store_true", help="go through parts in seconds")
@@ -90,6 +93,8 @@ def _go_through(wanted: Sequence[str], kind: type[Workshop], arguments: argparse
                 found = _part(part, shop, arguments)()
                 path = arguments.out / f"{part}.json"
                 path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                if "stopped" in found:
+                    raise StopTime(found["stopped"])
     except StopTime as stop:
         print(f"stopped in {part}: {stop}. The same command goes on.", flush=True)
 
@@ -112,11 +117,13 @@ def _part(part: str, shop: Workshop, asked: argparse.Namespace) -> Callable[[], 
         return lambda: benchmark_noise(asked.matches)
     if part == "paper":
         return lambda: benchmark_paper(shop, **({"steps": asked.steps} if asked.steps else {}))
-    network = part.removeprefix("worth-")
+    network = part.removeprefix("worth-").removeprefix("coverage-")
     if NETWORKS[network]["dataset"] == "digits" and not asked.rehearse:
         _prepare_digits(shop.data_home)
     if part.startswith("worth-"):
         return lambda: benchmark_worth(network, shop, asked.steps)
+    if part.startswith("coverage-"):
+        return lambda: benchmark_coverage(network, shop, 1 if asked.rehearse else asked.matches)
     return lambda: benchmark_nets(network, shop, asked.steps or STEPS)
 
 

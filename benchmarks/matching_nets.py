@@ -8,11 +8,11 @@ what one would do without theory: two short runs and a ratio.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.lockstep import MatchOutcome, TrainedRun, run_matches
-from benchmarks.match_training import Workshop
+from benchmarks.match_training import StopTime, Workshop
 from ndadam.matching import Pair, log_ratio, rms_log_error, smooth
 from ndadam.optimizer_laws import lr_of_effective_lr
 from ndadam.theory import predict, stationary_effective_lr
@@ -29,6 +29,8 @@ STEPS = 6000
 CONSTANT_WINDOW = (3500, 6000)
 #: Steps of each of the rival's runs, of which the second half counts.
 RIVAL_STEPS = 1000
+#: Second moments with which a whole cosine is followed: about SGD's own memory, and the usual one.
+CONTROL_BETA2 = (0.996, 0.999)
 #: Stretches of a run by which curves are said to follow each other.
 STRETCHES = 50
 
@@ -116,23 +118,37 @@ def cells(network: str, steps: int = STEPS) -> list[Cell]:
 
 
 def benchmark_nets(network: str, shop: Workshop, steps: int = STEPS) -> dict[str, Any]:
-    """Every cell of a network: the match, the grid, the rival, and what each cost."""
+    """Every cell of a network: the match, the grid, the rival, and what each cost.
+
+    Where the time to stop comes among the grids, the cells whose grid was complete are answered.
+    """
     chosen = cells(network, steps)
+    controls = [schedule_spec(network, steps, beta2) for beta2 in CONTROL_BETA2]
     print(f"{network}: matches", flush=True)
-    outcomes = run_matches([cell.spec() for cell in chosen], shop.train)
-    print(f"{network}: grids and rivals", flush=True)
-    # All at once, which keeps many cores busy; each cell then finds its own in files.
-    shop.runs([run for cell in chosen for run in (*_grid_runs(cell), *_rival_runs(cell))])
-    rows = []
-    for cell, outcome in zip(chosen, outcomes, strict=True):
-        rows.append(_row(cell, outcome, shop))
-        print(f"{cell}: {rows[-1]}", flush=True)
-    return {"part": network, "steps": steps, "rows": rows, "control": control(network, shop, steps)}
+    outcomes = run_matches([*(cell.spec() for cell in chosen), *controls], shop.train)
+    matched, scheduled = outcomes[: len(chosen)], outcomes[len(chosen) :]
+    print(f"{network}: closed loops, grids and rivals", flush=True)
+    # All at once, which keeps many cores busy; each row then finds its own in files.
+    wanted = [run for outcome in scheduled for run in _loop_runs(outcome)]
+    wanted += [run for cell in chosen for run in (*_grid_runs(cell), *_rival_runs(cell))]
+    stopped = {}
+    try:
+        shop.runs(wanted)
+    except StopTime as stop:
+        stopped = {"stopped": str(stop)}
+    rows = [
+        _row(cell, outcome, shop)
+        for cell, outcome in zip(chosen, matched, strict=True)
+        if shop.has([*_grid_runs(cell), *_rival_runs(cell)])
+    ]
+    controlled = [control(one, shop) for one in scheduled if shop.has(_loop_runs(one))]
+    part = {"part": network, "steps": steps, "cells": len(chosen)}
+    return {**part, "rows": rows, "control": controlled, **stopped}
 
 
 def _row(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> dict[str, Any]:
     spec, result = cell.spec(), outcome.result
-    grid, grid_seconds = grid_answer(cell, outcome, shop)
+    grid = grid_answer(cell, outcome, shop)
     rival, rival_seconds = rival_answer(cell, shop)
     chosen = next(row for row in result["criteria"] if row["chosen"])
     answer = chosen["measured"]
@@ -140,16 +156,17 @@ def _row(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> dict[str, Any]:
     return {
         "cell": str(cell),
         "criterion": spec.chosen_criterion(),
-        "grid": grid,
+        "grid": grid.rate,
+        "grid error": grid.error,
         "match": answer["value"] if answer else None,
         "interval": [answer["low"], answer["high"]] if answer else None,
-        "match off": _off(answer["value"], grid) if answer else None,
-        "predicted off": _off(chosen["predicted"], grid),
-        "closed form off": _off(_closed_form(spec, result), grid),
-        "rival off": _off(rival, grid),
+        "match off": _off(answer["value"], grid.rate) if answer else None,
+        "predicted off": _off(chosen["predicted"], grid.rate),
+        "closed form off": _off(_closed_form(spec, result), grid.rate),
+        "rival off": _off(rival, grid.rate),
         "verdict": result["verdict"]["sentence"],
         "gain": result["source"]["gain"] and result["source"]["gain"]["value"],
-        "seconds": {"match": match_seconds, "grid": grid_seconds, "rival": rival_seconds},
+        "seconds": {"match": match_seconds, "grid": grid.seconds, "rival": rival_seconds},
     }
 
 
@@ -170,19 +187,41 @@ def _closed_form(spec: MatchSpec, result: dict[str, Any]) -> float:
     return found.criteria[spec.chosen_criterion()].rate
 
 
-def grid_answer(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> tuple[float, float]:
-    """alpha^v at which the grid's curve has the source's rate, and the seconds of its runs."""
-    spec, rates = cell.spec(), _grid_rates(cell)
-    runs = shop.runs(_grid_runs(cell))
-    source = _mean([r for t, r in _of(outcome, "source")])
-    gaps = []
-    for i, rate in enumerate(rates):
-        target = _mean(runs[i * len(SEEDS) : (i + 1) * len(SEEDS)])
-        pair = Pair(
-            source.window(*spec.chosen_window()).values, target.window(*spec.chosen_window()).values
-        )
-        gaps.append((math.log(rate), log_ratio(spec.chosen_criterion(), pair, spec.least_block)))
-    return math.exp(_crossing(gaps)), sum(run.seconds for run in runs)
+@dataclass(frozen=True)
+class GridAnswer:
+    """alpha^v at which the grid's curve has the source's rate."""
+
+    rate: float
+    #: Standard error of its log, from the answers of single seeds.
+    error: float
+    #: Seconds of the grid's runs.
+    seconds: float
+
+
+def grid_answer(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> GridAnswer:
+    rates, runs = _grid_rates(cell), shop.runs(_grid_runs(cell))
+    sources = [run for _, run in _of(outcome, "source")]
+    n = len(SEEDS)
+
+    def crossing(seeds: slice) -> float:
+        source, gaps = _mean(sources[seeds]), []
+        for i, rate in enumerate(rates):
+            target = _mean(runs[i * n : (i + 1) * n][seeds])
+            gaps.append((math.log(rate), _log_ratio(cell.spec(), source, target)))
+        return _crossing(gaps)
+
+    singles = [crossing(slice(k, k + 1)) for k in range(n)]
+    return GridAnswer(
+        math.exp(crossing(slice(None))),
+        stdev(singles) / math.sqrt(n),
+        sum(run.seconds for run in runs),
+    )
+
+
+def _log_ratio(spec: MatchSpec, source: Recorded, target: Recorded) -> float:
+    start, stop = spec.chosen_window()
+    pair = Pair(source.window(start, stop).values, target.window(start, stop).values)
+    return log_ratio(spec.chosen_criterion(), pair, spec.least_block)
 
 
 def _grid_rates(cell: Cell) -> list[float]:
@@ -229,29 +268,40 @@ def rival_answer(cell: Cell, shop: Workshop) -> tuple[float, float]:
     return 0.05 * a / b, source.seconds + target.seconds
 
 
-def control(network: str, shop: Workshop, steps: int) -> dict[str, Any]:
-    """Under a cosine: the schedule criterion and the closed loop against SGD's curve."""
-    cell = Cell(network, "cosine", 1e-3, 0.999, steps)
-    spec = MatchSpec.model_validate(
-        {**cell.spec().model_dump(mode="json", exclude_unset=True), "criterion": "schedule"}
+def schedule_spec(network: str, steps: int, beta2: float) -> MatchSpec:
+    """A match by schedule under a cosine."""
+    fields = (
+        Cell(network, "cosine", 1e-3, beta2, steps)
+        .spec()
+        .model_dump(mode="json", exclude_unset=True)
     )
-    (outcome,) = run_matches([spec], shop.train)
+    return MatchSpec.model_validate({**fields, "criterion": "schedule"})
+
+
+def control(outcome: MatchOutcome, shop: Workshop) -> dict[str, Any]:
+    """The schedule criterion and the closed loop against SGD's curve under a cosine."""
     source = _mean([run for _, run in _of(outcome, "source")])
     verdict = _mean([run for _, run in _of(outcome, "verdict")])
-    follow = points_of_curve(source)
-    loop = spec.target_config(0.05).model_dump(exclude_none=True)
-    loop |= {"follow": follow, "alpha_s_schedule": "cosine"}
-    del loop["alpha_v"]
-    configs = [TrainConfig.model_validate({**loop, "seed": seed}) for seed in spec.seeds()]
-    closed = _mean(shop.runs([(config, _headline(spec)) for config in configs]))
+    closed = _mean(shop.runs(_loop_runs(outcome)))
     return {
-        "cell": str(cell),
+        "cell": outcome.spec.name,
         "schedule rms log": _follows(source, verdict),
         "schedule first 5 %": _first(source, verdict),
         "closed loop rms log": _follows(source, closed),
         "closed loop first 5 %": _first(source, closed),
         "verdict": outcome.result["verdict"]["sentence"],
     }
+
+
+def _loop_runs(outcome: MatchOutcome) -> list[tuple[TrainConfig, Measurement | None]]:
+    """Closed loops along the curve that the match's sources recorded, one per seed."""
+    spec = outcome.spec
+    loop = spec.target_config(0.05).model_dump(exclude_none=True)
+    loop["follow"] = points_of_curve(_mean([run for _, run in _of(outcome, "source")]))
+    loop["alpha_s_schedule"] = "cosine"
+    del loop["alpha_v"]
+    configs = [TrainConfig.model_validate({**loop, "seed": seed}) for seed in spec.seeds()]
+    return [(config, _headline(spec)) for config in configs]
 
 
 def points_of_curve(source: Recorded) -> tuple[tuple[int, float], ...]:

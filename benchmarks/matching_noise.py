@@ -5,7 +5,6 @@ on the unit sphere, made orthogonal to its vector and divided by the vector's no
 batch-normalised layer would have it. The product's own proposer and verdict do the matching.
 """
 
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.lockstep import MatchOutcome, TrainedRun, run_matches
-from ndadam.matching import Pair, drift, judge, measure
+from benchmarks.matching_intervals import (
+    TOLERANCE,
+    answer_of,
+    percent,
+    shares,
+    state_with,
+    times_as_fast,
+)
 from ndadam.optimizer_laws import gain_autoregressive, lr_of_effective_lr
 from ndadam.theory import stationary_effective_lr
 from sweeps.match_arms import setting_of
@@ -28,7 +34,6 @@ MATCHES, STEPS = 300, 2400
 VECTORS, ELEMENTS = 16, 16
 #: Correlation of successive gradients; each match has its own between these.
 RHO = (-0.1, 0.3)
-TOLERANCE = 0.05
 #: Ratios minus 1 at which it is counted how often "matched" is said.
 MISMATCHES = (0.0, 0.01, -0.01, TOLERANCE, -TOLERANCE)
 PROBE = {"counts": {"invariant": VECTORS}, "layers": {"linear1": "invariant"}}
@@ -175,9 +180,13 @@ def benchmark_noise(
         "part": "noise",
         "matches": matches,
         "steps": STEPS,
-        **_intervals(outcomes, truth),
+        **shares(
+            [answer_of(outcome) for outcome in outcomes],
+            [outcome.result["verdict"]["state"] for outcome in outcomes],
+            truth,
+        ),
         "matched said at": {
-            f"{100 * off:+.0f} %": _said(specs, outcomes, truth, off, matches) for off in mismatches
+            percent(off): _said(specs, outcomes, truth, off, matches) for off in mismatches
         },
         "seconds": time.perf_counter() - began,
     }
@@ -189,28 +198,6 @@ def true_rate(spec: MatchSpec, rho: float) -> float:
     return lr_of_effective_lr(spec.target_setting, e, gain_autoregressive(0.9, rho))
 
 
-def _intervals(outcomes: Sequence[MatchOutcome], truth: Sequence[float]) -> dict[str, Any]:
-    """How often the interval of the rate holds the truth, and the mean error of its middle."""
-    covered, errors, widths, states = 0, [], [], []
-    for outcome, rate in zip(outcomes, truth, strict=True):
-        row = next(r for r in outcome.result["criteria"] if r["criterion"] == "stationary")
-        found = row["measured"]
-        covered += found["low"] <= rate <= found["high"]
-        errors.append(math.log(found["value"] / rate))
-        widths.append(math.log(found["high"] / found["low"]) / 2)
-        states.append(outcome.result["verdict"]["state"])
-    n = len(errors)
-    mean = sum(errors) / n
-    sd = math.sqrt(sum((x - mean) ** 2 for x in errors) / (n - 1))
-    return {
-        "coverage": covered / n,
-        "bias": math.expm1(mean),
-        "bias standard error": sd / math.sqrt(n),
-        "half width": sum(widths) / n,
-        "matched": states.count("matched") / n,
-    }
-
-
 def _said(
     specs: Sequence[MatchSpec],
     outcomes: Sequence[MatchOutcome],
@@ -219,11 +206,10 @@ def _said(
     matches: int,
 ) -> float:
     """Share of verdicts "matched" where the target runs at exactly this mismatch."""
-    factor = 1 + off if off >= 0 else 1 / (1 - off)
     configs, rho = [], []
     for i, (spec, rate) in enumerate(zip(specs, truth, strict=True)):
         # A mismatch of effective learning rates, which the law turns into one of rates.
-        e = stationary_effective_lr(setting_of(spec.source_config)) * factor
+        e = stationary_effective_lr(setting_of(spec.source_config)) * times_as_fast(off)
         gain = gain_autoregressive(0.9, rho_of(i, matches))
         exact = lr_of_effective_lr(spec.target_setting, e, gain) if off else rate
         configs += [spec.target_config(exact)] * spec.replicates
@@ -231,20 +217,6 @@ def _said(
     found, _ = curves(configs, rho, seed=round(1000 + 100 * off))
     said = 0
     for i, (spec, outcome) in enumerate(zip(specs, outcomes, strict=True)):
-        start, stop = spec.chosen_window()
-        own = found[i * spec.replicates : (i + 1) * spec.replicates]
-        sources = [t for t in outcome.records.trials if t.role == "source"]
-        pairs = [
-            Pair(
-                outcome.records.runs[t.number].series["effective_lr"][start:stop],
-                row[start:stop].tolist(),
-            )
-            for t, row in zip(sources, own, strict=True)
-        ]
-        ratio = measure("stationary", pairs, spec.least_block)
-        moved = drift("stationary", pairs, spec.least_block)
-        verdict = judge(
-            "stationary", ratio, moved, tolerance=TOLERANCE, inside=1.0, num_seeds=len(pairs)
-        )
-        said += verdict.state == "matched"
+        own = found[i * spec.replicates : (i + 1) * spec.replicates].tolist()
+        said += state_with(outcome, own) == "matched"
     return said / len(specs)

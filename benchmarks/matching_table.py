@@ -1,7 +1,7 @@
 """The table of a folder of parts, as Markdown."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ def _predict(part: dict[str, Any]) -> str:
 
 
 def _noise(part: dict[str, Any]) -> str:
+    where = f"The real network {part['network']}" if "network" in part else "Noise model"
     lines = [
-        f"## Noise model, {part['matches']} whole matches of {part['steps']} steps, 3 seeds",
+        f"## {where}, {part['matches']} whole matches of {part['steps']} steps, 3 seeds",
         "",
         "| what | found |",
         "|---|---|",
@@ -44,38 +45,55 @@ def _noise(part: dict[str, Any]) -> str:
 
 
 def _nets(part: dict[str, Any]) -> str:
+    rows, all_cells = part["rows"], part.get("cells", len(part["rows"]))
+    some = "" if len(rows) == all_cells else f", {len(rows)} of {all_cells} cells"
     lines = [
-        f"## {part['part']}, {part['steps']} steps",
+        f"## {part['part']}, {part['steps']} steps{some}",
         "",
         "| cell | criterion | A | grid α^v | match off | closed form with A off | rival off "
-        "| s: match, grid, rival |",
-        "|---|---|---|---|---|---|---|---|",
-        *(_row(row) for row in part["rows"]),
+        "| s: match, grid, rival | verdict |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_row(row) for row in rows),
+        "",
+        *_largest(rows),
+        *_control(part["control"]),
     ]
-    if control := part.get("control"):
-        lines += ["", *_control(control)]
     return "\n".join(lines)
+
+
+def _largest(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for name in ("match off", "closed form off", "rival off"):
+        if known := [row[name] for row in rows if row[name] is not None]:
+            inside = sum(abs(off) <= 0.04 for off in known)
+            yield (
+                f"- {name}: at most {_signed(max(known, key=abs))}, within 4 % in {inside} of "
+                f"{len(known)} cells"
+            )
+    yield ""
 
 
 def _row(row: dict[str, Any]) -> str:
     seconds = row["seconds"]
     gain = "–" if row["gain"] is None else f"{row['gain']:.3f}"
     return (
-        f"| {row['cell']} | {row['criterion'].replace('_', ' ')} | {gain} | {row['grid']:.4f} "
+        f"| {row['cell']} | {row['criterion'].replace('_', ' ')} | {gain} "
+        f"| {row['grid']:.4f} ± {196 * row['grid error']:.1f} % "
         f"| {_signed(row['match off'])} | {_signed(row['closed form off'])} "
         f"| {_signed(row['rival off'])} "
-        f"| {seconds['match']:.0f}, {seconds['grid']:.0f}, {seconds['rival']:.0f} |"
+        f"| {seconds['match']:.0f}, {seconds['grid']:.0f}, {seconds['rival']:.0f} "
+        f"| {row['verdict'].partition(' (')[0].lower()} |"
     )
 
 
-def _control(found: dict[str, Any]) -> Iterator[str]:
-    yield f"Over a whole cosine ({found['cell']}), against SGD's curve, 3 seeds:"
+def _control(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield "Over a whole cosine, against SGD's curve, 3 seeds together:"
     yield ""
-    yield "| | RMS in logs, 5 to 95 % of the run | target over source, first 5 % |"
-    yield "|---|---|---|"
-    for name in ("schedule", "closed loop"):
-        rms, first = found[f"{name} rms log"], found[f"{name} first 5 %"]
-        yield f"| {name} | {_percent(rms)} | {first:.3f} |"
+    yield "| cell | how | RMS in logs, 5 to 95 % of the run | target over source, first 5 % |"
+    yield "|---|---|---|---|"
+    for one in found:
+        for name in ("schedule", "closed loop"):
+            rms, first = one[f"{name} rms log"], one[f"{name} first 5 %"]
+            yield f"| {one['cell']} | {name} | {_percent(rms)} | {first:.3f} |"
 
 
 def _worth(part: dict[str, Any]) -> str:
@@ -139,4 +157,11 @@ def _signed(off: float | None) -> str:
     return "–" if off is None else f"{100 * off:+.1f} %"
 
 
-_SHOWN = {"predict": _predict, "noise": _noise, "nets": _nets, "worth": _worth, "paper": _paper}
+_SHOWN = {
+    "predict": _predict,
+    "noise": _noise,
+    "coverage": _noise,
+    "nets": _nets,
+    "worth": _worth,
+    "paper": _paper,
+}

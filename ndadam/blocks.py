@@ -59,24 +59,25 @@ def autocorrelation_time(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class BlockError:
-    """Standard error of a mean, and how many blocks it rests on."""
+class MeanError:
+    """Standard error of a mean, and the degrees of freedom that it was estimated with."""
 
     standard_error: float
-    num_blocks: int
+    df: float
 
     def half_width(self, confidence: float) -> float:
-        """Of the interval around the mean; the blocks' number bounds its certainty."""
-        return t_quantile((1 + confidence) / 2, max(1, self.num_blocks - 1)) * self.standard_error
+        """Of the interval around the mean; few degrees of freedom make it wider."""
+        return t_quantile((1 + confidence) / 2, self.df) * self.standard_error
 
 
-def block_error(values: Sequence[float], least: int) -> BlockError:
+def block_error(values: Sequence[float], least: int) -> MeanError:
     """Standard error of the mean of ``values``, from moving blocks of at least ``least`` values.
 
     This is what a moving-block bootstrap converges to with ever more resamples, so none is drawn.
     The spread of blocks is taken between neighbours, as half their mean squared difference: the
     noise is the same, and a slow trend, which is no error of the mean, does not count. What
-    correlation across the ends of finite blocks hides is added back.
+    correlation across the ends of finite blocks hides is added back. K blocks give K - 1 degrees of
+    freedom.
     Raises ValueError where the series holds fewer than four blocks.
     """
     n = len(values)
@@ -93,4 +94,4 @@ def block_error(values: Sequence[float], least: int) -> BlockError:
     squares = [(a - b) ** 2 for a, b in zip(sums, sums[length:], strict=False)]
     seen = 1 - min(_HIDDEN * time / length, _MOST_HIDDEN)
     block_variance = fmean(squares) / 2 / length**2 / seen
-    return BlockError(math.sqrt(block_variance * length / n), n // length)
+    return MeanError(math.sqrt(block_variance * length / n), n // length - 1)

@@ -13,8 +13,9 @@ from operator import mul
 from statistics import fmean
 from typing import Literal
 
-from ndadam.blocks import block_error, moving_average
-from ndadam.statistics import CONFIDENCE, equivalence_of_logs, mean_interval
+from ndadam.blocks import MeanError, block_error, moving_average
+from ndadam.seed_interval import difference_error, seed_interval
+from ndadam.statistics import CONFIDENCE, equivalence_of_logs
 from ndadam.theory import Criterion, burn_in_steps, fit_rate
 
 #: Slopes d log e / d log rate outside this range come from noise, not from an optimizer.
@@ -141,12 +142,12 @@ def influence(criterion: Criterion, pair: Pair, least: int = 1) -> list[float]:
 
 @dataclass(frozen=True)
 class LogRatio:
-    """Log ratio over seeds with the wider of two intervals."""
+    """Log ratio over seeds with its interval."""
 
     value: float
     low: float
     high: float
-    #: "steps": moving blocks within the runs; "seeds": t over seeds.
+    #: "steps": errors within the runs; "seeds": the runs differ by more than those explain.
     interval_from: Literal["steps", "seeds"]
     per_seed: tuple[float, ...]
 
@@ -158,32 +159,14 @@ class LogRatio:
 def measure(
     criterion: Criterion, pairs: Sequence[Pair], least: int, confidence: float = CONFIDENCE
 ) -> LogRatio:
-    """The log ratio of a criterion over seeds, with its interval.
+    """The log ratio of a criterion over seeds, with its interval (``ndadam.seed_interval``).
 
     ``least`` is the shortest block, from ``least_block``. Raises ValueError for a window of fewer
     than four blocks.
     """
     if not pairs:
         raise ValueError("pairs needs at least one seed, got none")
-    values = [log_ratio(criterion, pair, least) for pair in pairs]
-    series = [influence(criterion, pair, least) for pair in pairs]
-    by_steps = _half_width_by_steps(series, least, confidence)
-    over_seeds = mean_interval(values, confidence)
-    by_seeds = over_seeds.half_width or 0.0
-    half = max(by_steps, by_seeds)
-    return LogRatio(
-        over_seeds.mean,
-        over_seeds.mean - half,
-        over_seeds.mean + half,
-        "seeds" if by_seeds > by_steps else "steps",
-        tuple(values),
-    )
-
-
-def _half_width_by_steps(series: Sequence[Sequence[float]], least: int, confidence: float) -> float:
-    """Of the mean over seeds: the seeds' runs are independent, so their variances add."""
-    widths = [block_error(values, least).half_width(confidence) for values in series]
-    return math.sqrt(sum(w * w for w in widths)) / len(widths)
+    return _over_seeds(*_ratios(criterion, pairs, least), confidence)
 
 
 def drift(
@@ -191,15 +174,29 @@ def drift(
 ) -> LogRatio:
     """Log ratio of the window's second half minus that of its first, with its interval."""
     half = len(pairs[0].source) // 2
-    first = measure(criterion, [p.part(0, half) for p in pairs], least, confidence)
-    second = measure(criterion, [p.part(half, 2 * half) for p in pairs], least, confidence)
-    moved = [b - a for a, b in zip(first.per_seed, second.per_seed, strict=True)]
-    by_steps = math.hypot(first.half_width, second.half_width)
-    by_seeds = mean_interval(moved, confidence).half_width or 0.0
-    width = max(by_steps, by_seeds)
-    mean = fmean(moved)
-    kind: Literal["steps", "seeds"] = "seeds" if by_seeds > by_steps else "steps"
-    return LogRatio(mean, mean - width, mean + width, kind, tuple(moved))
+    first, first_errors = _ratios(criterion, [p.part(0, half) for p in pairs], least)
+    second, second_errors = _ratios(criterion, [p.part(half, 2 * half) for p in pairs], least)
+    moved = [b - a for a, b in zip(first, second, strict=True)]
+    errors = list(map(difference_error, first_errors, second_errors))
+    return _over_seeds(moved, errors, confidence)
+
+
+def _ratios(
+    criterion: Criterion, pairs: Sequence[Pair], least: int
+) -> tuple[list[float], list[MeanError]]:
+    """Log ratio of each seed, and its error from blocks of steps."""
+    values = [log_ratio(criterion, pair, least) for pair in pairs]
+    errors = [block_error(influence(criterion, pair, least), least) for pair in pairs]
+    return values, errors
+
+
+def _over_seeds(
+    values: Sequence[float], errors: Sequence[MeanError], confidence: float
+) -> LogRatio:
+    found, mean = seed_interval(values, errors, confidence), fmean(values)
+    return LogRatio(
+        mean, mean - found.half_width, mean + found.half_width, found.rests_on, tuple(values)
+    )
 
 
 # --- Correction ----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The benchmark of matching, on a scale that a test can afford."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,18 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.lockstep import run_matches
+from benchmarks.lockstep import TrainedRun, run_matches
 from benchmarks.match_training import StopTime, Workshop, _see_one_card
 from benchmarks.matching import _clock, benchmark_predict
-from benchmarks.matching_nets import Cell, _crossing, points_of_curve
-from benchmarks.matching_noise import (
-    TOLERANCE,
-    NoiseRuns,
-    benchmark_noise,
-    noise_spec,
-    true_rate,
-)
+from benchmarks.matching_coverage import Reference, benchmark_coverage, coverage_spec
+from benchmarks.matching_intervals import TOLERANCE, shares
+from benchmarks.matching_nets import Cell, _crossing, benchmark_nets, points_of_curve
+from benchmarks.matching_noise import NoiseRuns, benchmark_noise, noise_spec, true_rate
 from benchmarks.matching_plots import write_plots
+from benchmarks.matching_rehearsal import _invented
 from benchmarks.matching_table import table
 from ndadam.theory import stationary_effective_lr
 from sweeps.match_arms import setting_of
@@ -142,6 +140,96 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
     assert "| least squares | 0.0503 | 0.0490 |" in shown
     assert sorted(path.name for path in paths) == ["matching-paper.svg", "matching-worth-mlp.svg"]
     assert all("</svg>" in path.read_text() for path in paths)
+
+
+# --- Many matches on a real network ---------------------------------------------------------------
+
+
+def test_shares_count_what_intervals_hold_and_a_match_without_an_answer_holds_nothing():
+    answers = [
+        {"value": 1.0, "low": 0.9, "high": 1.1},
+        {"value": 1.2, "low": 1.1, "high": 1.3},
+        None,
+    ]
+    found = shares(answers, ["matched", "not shown", "not matchable"], [1.0, 1.0, 1.0])
+
+    assert found["coverage"] == found["matched"] == pytest.approx(1 / 3)
+    assert found["bias"] == pytest.approx(math.sqrt(1.2) - 1)
+
+
+def test_a_reference_knows_the_rate_at_every_mismatch():
+    """Two seeds each, targets e = 2 rate^0.9, a source at 0.1."""
+    rates = [0.04, 0.05, 0.06]
+    logs = [[math.log(2) + 0.9 * math.log(rate) + s for s in (-0.01, 0.01)] for rate in rates]
+    found = Reference._through(rates, [[math.log(0.1)] * 2, *logs])
+
+    assert 2 * found.rate(0.0) ** 0.9 == pytest.approx(0.1, rel=1e-5)
+    assert 2 * found.rate(0.05) ** 0.9 == pytest.approx(0.105, rel=1e-5)
+    assert 2 * found.rate(-0.05) ** 0.9 == pytest.approx(0.1 / 1.05, rel=1e-5)
+    assert found.error == pytest.approx(0.01 / math.sqrt(3) / 0.9)
+
+
+def test_matches_of_a_network_are_kept_one_by_one_and_counted(tmp_path, monkeypatch):
+    """Runs are invented; the third match is still missing when time is up."""
+    trained = []
+
+    def invented(config, measurement, home, until):
+        trained.append(config.seed)
+        if len(trained) > 2 * 13:
+            return None
+        empty = {"effective_lr": [], "effective_lr/linear1": []}
+        run = TrainedRun(empty, 1, {"gain": 1.0, "effective_lr/linear1": 0.01}, {}, 0.0)
+        return _invented(config, measurement, run)
+
+    def runs(self, wanted):
+        empty = TrainedRun({"effective_lr": []}, 1, {}, {}, 0.0)
+        return [_invented(config, measurement, empty) for config, measurement in wanted]
+
+    monkeypatch.setattr("benchmarks.matching_coverage.train_one", invented)
+    monkeypatch.setattr(Workshop, "runs", runs)
+    found = benchmark_coverage("mlp", Workshop(tmp_path, tmp_path), 3)
+    (tmp_path / "coverage-mlp.json").write_text(json.dumps(found))
+
+    assert found["stopped"] == "1 of 3 matches were not begun"
+    assert found["truth"] == pytest.approx(0.064, rel=0.02)
+    assert found["matched said at"] == {"+1 %": 1.0, "+5 %": 0.0, "-1 %": 1.0, "-5 %": 0.0}
+    assert len(set(trained[:13])) == 4  # three of source and verdict, one of the calibration
+    assert "## The real network mlp, 2 whole matches" in table(tmp_path)
+    assert coverage_spec("mlp", 1).seeds() == [10_100, 10_101, 10_102]
+
+
+def test_cells_whose_grid_was_trained_are_answered_when_time_is_up(tmp_path, monkeypatch):
+    """The matches are complete, and of two grids the first."""
+    both = [Cell("mlp", "constant", decay, 0.99) for decay in (1e-3, 5e-4)]
+    asked = []
+
+    def runs(self, wanted):
+        asked.append(len(wanted))
+        if len(wanted) > 50:
+            raise StopTime("26 of 58 runs of this stage have ended")
+        made = []
+        for config, measurement in wanted:
+            names = ["effective_lr", "effective_lr/linear1", "shadow_step"]
+            run = TrainedRun({n: [] for n in names}, 1, {"effective_lr/linear1": 0.01}, {}, 1.0)
+            made.append(_invented(config, measurement, run))
+        return made
+
+    def has(self, wanted):
+        return any(config.weight_decay == 1e-3 for config, _ in wanted)
+
+    monkeypatch.setattr("benchmarks.matching_nets.cells", lambda network, steps: both)
+    monkeypatch.setattr(Workshop, "runs", runs)
+    monkeypatch.setattr(Workshop, "has", has)
+    found = benchmark_nets("mlp", Workshop(tmp_path, tmp_path))
+    (tmp_path / "mlp.json").write_text(json.dumps(found))
+    shown = table(tmp_path)
+
+    assert found["stopped"] == "26 of 58 runs of this stage have ended"
+    assert [row["cell"] for row in found["rows"]] == [str(both[0])]
+    assert abs(found["rows"][0]["match off"]) < 0.02
+    assert max(asked) == 6 + 2 * (24 + 2)
+    assert "## mlp, 6000 steps, 1 of 2 cells" in shown
+    assert "within 4 % in 1 of 1 cells" in shown
 
 
 # --- On other machines ---------------------------------------------------------------------------
