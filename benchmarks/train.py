@@ -1,6 +1,6 @@
 """Times training, beside a plain script on the same card and in the same process.
 
-    python -m benchmarks.train [--device cpu|cuda] [--json FILE]
+    python -m benchmarks.train [--device cpu|cuda] [--networks WRN-22-7.5 ...] [--json FILE]
 
 The plain script is what one writes first: eager, TF32, channels first, torch's fused SGD, a random
 batch that already is on the device, no augmentation, no schedule, no logging; on a CPU it is the
@@ -57,15 +57,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default)
+    parser.add_argument("--networks", nargs="*", help="only these")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     arguments = parser.parse_args()
+    networks = arguments.networks or list(NETWORKS[arguments.device])
     with data_home(arguments.device) as (home, dataset):
-        figures = measure(arguments.device, home, dataset)
+        figures = measure(arguments.device, networks, home, dataset)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure(device: str, home: Path, dataset: str) -> Row:
+def measure(device: str, networks: list[str], home: Path, dataset: str) -> Row:
     """Every figure of the benchmark, as JSON values; prints each row as soon as it is there."""
     machine = describe_machine(device)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
@@ -75,21 +77,24 @@ def measure(device: str, home: Path, dataset: str) -> Row:
         if device == "cuda":
             # First, while this process holds nothing of the card; what they compile is used here.
             for network in DETAILED:
-                if network in NETWORKS[device]:
+                if network in networks:
                     start.append(starts(network, dataset, home, Path(cache)))
             os.environ["TRITON_CACHE_DIR"] = cache
             print(f"\n{start_table(start)}", flush=True)
         print(f"\n{HEAD}", flush=True)
-        for row in throughput(device, home, dataset, {one["network"]: one for one in start}):
+        started = {one["network"]: one for one in start}
+        for row in throughput(device, networks, home, dataset, started):
             rows.append(row)
             print(table_line(row, BATCH[device]), flush=True)
     return {"machine": machine, "dataset": dataset, "start": start, "throughput": rows}
 
 
-def throughput(device: str, home: Path, dataset: str, start: dict[str, Row]) -> Iterator[Row]:
+def throughput(
+    device: str, networks: list[str], home: Path, dataset: str, start: dict[str, Row]
+) -> Iterator[Row]:
     """Rows of the table, network by network."""
     shape = dataset_info(dataset, home).shape
-    for network in NETWORKS[device]:
+    for network in networks:
         plain = None
         for optimizer in OPTIMIZERS:
             config = make_config(device, network, optimizer, dataset)
@@ -186,7 +191,7 @@ def table_line(row: Row, batch: int) -> str:
 def start_table(rows: list[Row]) -> str:
     """Markdown: seconds to step 1."""
     lines = [
-        "| start | compiled kernels | process to step 1 | imports | building | first step | "
+        "| start | what is compiled | process to step 1 | imports | building | first step | "
         "second trial to step 1 | to replayed steps |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
@@ -196,7 +201,7 @@ def start_table(rows: list[Row]) -> str:
         for name, kernels in (("cold", "none"), ("warm", "cached")):
             values = " | ".join(f"{row[name][column]:.2f} s" for column in columns)
             lines.append(f"| {row['network']} | {kernels} | {values} |")
-        lines += ["", f"Most of a start of {row['network']} with cached kernels, in a profile:", ""]
+        lines += ["", f"Most of a start of {row['network']} with all cached, in a profile:", ""]
         lines += [f"    {seconds:6.2f} s  {name}" for name, seconds in row["largest"].items()]
     return "\n".join(lines)
 
