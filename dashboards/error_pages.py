@@ -10,12 +10,19 @@ from fastapi.routing import APIRoute
 
 from dashboards.compressing import compressed
 from dashboards.templating import page
-from sweeps.errors import InvalidQuery, NotFound, StoreUnavailable, SweepsError
+from sweeps.errors import (
+    InvalidQuery,
+    NotFound,
+    StoreUnavailable,
+    SweepsError,
+    SweepStateConflict,
+)
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _TITLES: dict[type[SweepsError], tuple[int, str]] = {
     NotFound: (404, "Not found"),
+    SweepStateConflict: (409, "Not in this state"),
     InvalidQuery: (400, "That listing cannot be shown"),
     StoreUnavailable: (503, "The store does not answer"),
 }

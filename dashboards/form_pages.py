@@ -5,7 +5,6 @@ import json
 import secrets
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -13,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from dashboards.error_pages import PageRoute, error_page
 from dashboards.match_sweep import sweep_from_match
 from dashboards.reading import StoreDep
+from dashboards.sent_forms import SentDep
 from dashboards.spec_fields import DATASET, GROUPS, KIND_CELLS, VARIED, control_id
 from dashboards.spec_form import (
     FormValues,
@@ -32,8 +32,6 @@ from sweeps.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-#: As much as a spec may have over the API.
-MAX_FORM_BYTES = 1_000_000
 #: What an empty form begins with: the question that this product is about.
 STARTER: dict[str, Any] = {
     "space": {"alpha_v": {"kind": "float", "low": 0.005, "high": 0.5, "log": True}},
@@ -50,20 +48,6 @@ def _provided(request: Request) -> Submitting | None:
 
 
 SubmittingDep = Depends(_provided)
-
-
-async def _sent(request: Request) -> dict[str, str]:
-    """The pairs of a submitted form; a body that is too long is cut, and refused as YAML."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            break
-    text = body[:MAX_FORM_BYTES].decode("utf-8", "replace")
-    return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=2000))
-
-
-SentDep = Depends(_sent)
 
 
 @router.get("/sweeps/new")

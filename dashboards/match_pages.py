@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from dashboards.error_pages import PageRoute
 from dashboards.match_plots import implied_rates, match_curves
 from dashboards.match_view import match_facts, match_values, rate_name_of, result_of, side
-from dashboards.overview import actions, mirror_problem
+from dashboards.overview import actions, mirror_problem, retry_note
 from dashboards.plot_answers import Form, plot_answer
 from dashboards.plots import Plot
 from dashboards.quantities import quantity
@@ -80,6 +80,7 @@ def _overview(sweep: Sweep) -> dict[str, Any]:
         "actions": actions(sweep),
         "mlflow": mlflow_experiment(sweep),
         "mirror_problem": mirror_problem(sweep),
+        "retry_note": retry_note(sweep),
     }
 
 

@@ -1,7 +1,7 @@
 """The top of a sweep's page: what to know and what to do at a glance."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from dashboards.formatting import config_value, duration, moment, number, plus_m
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, settings_text
 from dashboards.results import half_width
-from sweeps.records import Sweep, SweepState, TrialState
+from sweeps.records import Sweep, SweepState, Trial, TrialState
 from sweeps.spec_model import MAX_TRIALS
 
 
@@ -46,11 +46,12 @@ class Action:
     #: What the page says once the service has accepted it.
     done: str
     style: str = ""
-    #: Question to ask first, "" for none.
-    confirm: str = ""
-    #: What the action needs to know; it then opens before it is sent.
+    #: What the action needs to know.
     numbers: tuple[Number, ...] = ()
+    #: What to know before it is sent: the button then opens, and shows it beside another.
     about: str = ""
+    #: Label of that other button, where it is not the action's own.
+    sure: str = ""
 
 
 _PAUSE = Action("pause", "Pause", "Pause asked for: running trials keep their checkpoints.")
@@ -60,7 +61,8 @@ _CANCEL = Action(
     "Cancel",
     "Cancel asked for: running trials stop at their next report.",
     "danger",
-    "Cancel for good? Finished trials are kept; the rest will never run.",
+    about="Finished trials are kept; the rest will never run. Pause instead to go on later.",
+    sure="Cancel for good",
 )
 
 
@@ -68,13 +70,45 @@ def actions(sweep: Sweep) -> tuple[Action, ...]:
     """The buttons that make sense in the sweep's state."""
     is_sweep = sweep.kind == "sweep"
     found = [*_steering(sweep)]
-    if sweep.trials[TrialState.FAILED] and sweep.state.is_finished() and _may_go_on(sweep):
+    if sweep.trials[TrialState.FAILED] and _may_go_on(sweep):
         found.append(_retry(sweep.trials[TrialState.FAILED]))
     if is_sweep and _may_go_on(sweep):
         found.append(_extend(sweep.spec))
     if is_sweep and sweep.state.is_finished() and sweep.best is not None:
         found.append(_CONFIRM)
     return tuple(found)
+
+
+def retry_note(sweep: Sweep) -> str:
+    """Why there is nothing to retry, or why some of what ended badly is not; "" if all is well."""
+    failed, diverged = sweep.trials[TrialState.FAILED], sweep.trials[TrialState.DIVERGED]
+    notes = []
+    if failed and not _may_go_on(sweep):
+        what = "is being cancelled" if _is_ending(sweep) else "is cancelled"
+        notes.append(f"Failed trials cannot be retried: the sweep {what}. Clone it to run them.")
+    if diverged:
+        notes.append(
+            "Diverged trials are not retried: the same settings and seed would diverge again."
+        )
+    return " ".join(notes)
+
+
+def retry_of_trial(sweep: Sweep, trial: Trial) -> Action | None:
+    """The button of a failed trial's page: it retries every failed trial of the sweep."""
+    if trial.state != TrialState.FAILED or not _may_go_on(sweep):
+        return None
+    return _retry(sweep.trials[TrialState.FAILED])
+
+
+def trial_note(sweep: Sweep, trial: Trial) -> str:
+    """Why a trial that ended without a result is not retried, "" for all others."""
+    if trial.state == TrialState.FAILED and not _may_go_on(sweep):
+        return retry_note(replace(sweep, trials={**sweep.trials, TrialState.DIVERGED: 0}))
+    return {
+        TrialState.DIVERGED: "Not retried: the same settings and seed would diverge again.",
+        TrialState.PRUNED: "Not retried: the scheduler stopped this point for being behind others.",
+        TrialState.CANCELLED: "Not retried: it was cancelled with its sweep.",
+    }.get(trial.state, "")
 
 
 def _may_go_on(sweep: Sweep) -> bool:

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Depends, Request
 
 from dashboards import (
+    action_pages,
     compare_pages,
     form_pages,
     match_pages,
@@ -13,6 +14,7 @@ from dashboards import (
     sweep_pages,
     trial_pages,
 )
+from dashboards.steering import Steering
 from dashboards.submitting import Submitting
 from dashboards.trial_pages import CheckpointFile, ListCheckpoints, ReadLog
 from sweeps.store import Store
@@ -24,6 +26,7 @@ PARTS = (
     search_pages,
     form_pages,
     compare_pages,
+    action_pages,
     sweep_pages,
     match_pages,
     paper_pages,
@@ -47,6 +50,7 @@ def pages_router(
     read_log: ReadLog = no_log,
     list_checkpoints: ListCheckpoints = no_checkpoints,
     submitting: Submitting | None = None,
+    steering: Steering | None = None,
 ) -> APIRouter:
     """Build every page and plot over ``store``.
 
@@ -58,6 +62,7 @@ def pages_router(
         read_log: Gives the end of a trial's log by sweep id and trial number, "" for none.
         list_checkpoints: Gives a trial's checkpoints by sweep id and trial number, newest first.
         submitting: Checks and queues specs by the API's rules; None = pages without a form.
+        steering: Carries out buttons in browsers without script; None = pages without deletion.
     """
 
     def provide(request: Request) -> None:
@@ -65,6 +70,7 @@ def pages_router(
         request.state.read_log = read_log
         request.state.list_checkpoints = list_checkpoints
         request.state.submitting = submitting
+        request.state.steering = steering
 
     router = APIRouter(dependencies=[Depends(provide)])
     for part in PARTS:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.error_pages import PageRoute
-from dashboards.overview import actions, mirror_problem, sweep_facts
+from dashboards.overview import actions, mirror_problem, retry_note, sweep_facts
 from dashboards.plot_pages import CURVE_POINTS, curve_metrics
 from dashboards.point_cache import all_points
 from dashboards.quantities import quantity
@@ -120,6 +120,7 @@ def overview_values(store: Store, sweep: Sweep, here: str) -> dict[str, Any]:
         "actions": actions(sweep),
         "mlflow": mlflow_experiment(sweep),
         "mirror_problem": mirror_problem(sweep),
+        "retry_note": retry_note(sweep),
     }
 
 

@@ -11,6 +11,7 @@ from service.checkpoint_files import trial_checkpoints
 from service.errors import add_error_handlers
 from service.log_tail import trial_log
 from service.monitoring import API, RequestCounts, Totals
+from service.page_steering import PageSteering
 from service.page_submission import PageSubmission
 from service.routes.contract import ROUTERS
 from service.routes.docs import router as docs_router
@@ -46,6 +47,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         read_log=partial(trial_log, settings.home),
         list_checkpoints=partial(trial_checkpoints, settings.home),
         submitting=PageSubmission(store, settings),
+        steering=PageSteering(store, settings),
     )
     for router in (health_router, login_router, docs_router, pages):
         app.include_router(router)

@@ -39,7 +39,7 @@ class PageSubmission:
         except Refused as refused:
             return Checked(refused.reasons, None)
         except ApiError as error:
-            return Checked(_reasons(error), None)
+            return Checked(reasons_of(error), None)
         found = describe_sweep(parsed, self._store, self._settings)
         estimate = Estimate(
             trials=found.trials,
@@ -59,7 +59,7 @@ class PageSubmission:
         try:
             return queue(which, parsed, key, self._store, self._settings).id
         except ApiError as error:
-            raise Refused(_reasons(error)) from error
+            raise Refused(reasons_of(error)) from error
 
 
 def _parsed(kind: Kind, spec: Mapping[str, Any]) -> SweepSpec | MatchSpec:
@@ -73,6 +73,7 @@ def _parsed(kind: Kind, spec: Mapping[str, Any]) -> SweepSpec | MatchSpec:
         raise Refused(tuple(explain(error))) from error
 
 
-def _reasons(error: ApiError) -> tuple[FieldReason, ...]:
+def reasons_of(error: ApiError) -> tuple[FieldReason, ...]:
+    """Why the API refuses, field by field."""
     fields = tuple(FieldReason(path=f.path, reason=f.reason) for f in error.body.fields)
     return fields or (FieldReason(path="", reason=str(error)),)

@@ -233,12 +233,11 @@ function asked(form) {
 
 async function act(form, event) {
   event.preventDefault();
-  if (form.dataset.confirm && !confirm(form.dataset.confirm)) return;
   const button = form.querySelector("button");
   button.disabled = true;
   try {
     const body = asked(form);
-    const response = await fetch(form.action, {
+    const response = await fetch(form.dataset.action, {
       method: form.dataset.method || "POST",
       ...(body && { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
     });

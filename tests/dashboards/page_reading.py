@@ -22,7 +22,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        for name in ("href", "src", "action", "hx-get", "data-plot", "data-events"):
+        for name in ("href", "src", "action", "hx-get", "data-plot", "data-events", "data-action"):
             if name in values:
                 self.addresses.append(values[name])
         if "data-plot" in values:

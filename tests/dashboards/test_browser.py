@@ -462,12 +462,11 @@ class TestLivePage:
 
     def test_cancel_asks_first(self, live: Live) -> None:
         page = live.page
-        page.once("dialog", lambda dialog: dialog.dismiss())
-        page.get_by_role("button", name="Cancel").click()
+        page.locator("#ask-cancel summary").click()
+        expect(page.locator("#ask-cancel")).to_contain_text("the rest will never run")
         assert live.store.requested(live.claim) == "none"
 
-        page.once("dialog", lambda dialog: dialog.accept())
-        page.get_by_role("button", name="Cancel").click()
+        page.get_by_role("button", name="Cancel for good").click()
         expect(page.locator("#notice")).to_contain_text("Cancel asked for", timeout=SOON_MS)
         assert live.store.requested(live.claim) == "cancel"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from dashboards.overview import actions, cost_text
+from dashboards.overview import actions, cost_text, retry_note, retry_of_trial, trial_note
 from dashboards.point_cache import Kept
 from service.checkpoint_files import trial_checkpoints
 from sweeps.records import Sweep, SweepState, TrialState
@@ -34,6 +34,137 @@ def test_failed_trials_can_be_retried(complete: Sweep) -> None:
 
     assert verbs(failed) == ["retry", "extend", "confirm"]
     assert actions(failed)[0].label == "Retry 2 failed trials"
+    running = replace(failed, state=SweepState.RUNNING)
+    assert "retry" in verbs(running)
+
+
+def test_what_is_not_retried_has_its_reason(complete: Sweep) -> None:
+    counts = {**complete.trials, TrialState.FAILED: 1, TrialState.DIVERGED: 2}
+    ended = replace(complete, trials=counts)
+    cancelled = replace(ended, state=SweepState.CANCELLED)
+    ending = replace(ended, state=SweepState.RUNNING, requested="cancel")
+
+    assert "retry" not in verbs(cancelled) + verbs(ending)
+    assert retry_note(ended).startswith("Diverged trials are not retried: the same settings")
+    assert "cannot be retried: the sweep is cancelled" in retry_note(cancelled)
+    assert "cannot be retried: the sweep is being cancelled" in retry_note(ending)
+    assert retry_note(replace(ended, trials={**counts, TrialState.DIVERGED: 0})) == ""
+
+
+def test_a_trial_s_page_says_whether_it_can_be_retried(seeded: Seeded, complete: Sweep) -> None:
+    trial = seeded.store.trial(seeded.sweep, 0)
+    counts = {**complete.trials, TrialState.FAILED: 1}
+    failed, diverged = (
+        replace(trial, state=state) for state in (TrialState.FAILED, TrialState.DIVERGED)
+    )
+    ended = replace(complete, trials=counts)
+    button = retry_of_trial(ended, failed)
+
+    assert button is not None
+    assert button.verb == "retry"
+    assert trial_note(ended, failed) == ""
+    cancelled = replace(ended, state=SweepState.CANCELLED)
+    assert retry_of_trial(cancelled, failed) is None
+    assert "the sweep is cancelled" in trial_note(cancelled, failed)
+    assert retry_of_trial(ended, diverged) is None
+    assert "would diverge again" in trial_note(ended, diverged)
+    assert trial_note(ended, trial) == ""
+
+
+class TestWithoutScript:
+    """What the forms do in a browser that runs no script."""
+
+    def test_a_button_leads_back_to_the_page_that_shows_what_it_did(
+        self, empty_store: Store, empty_client: TestClient
+    ) -> None:
+        sweep = seeding.create(empty_store, "plain")
+        html = empty_client.get(f"/sweeps/{sweep}").text
+        assert f'action="/sweeps/{sweep}/do/pause"' in html
+
+        answer = empty_client.post(f"/sweeps/{sweep}/do/pause", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/sweeps/{sweep}")
+        assert empty_store.get_sweep(sweep).state == SweepState.PAUSED
+
+        empty_client.post(f"/sweeps/{sweep}/do/label", data={"tags": "a, b", "notes": "kept"})
+        labelled = empty_store.get_sweep(sweep)
+        assert (labelled.tags, labelled.notes) == (("a", "b"), "kept")
+
+        empty_client.post(f"/sweeps/{sweep}/do/resume")
+        assert empty_store.get_sweep(sweep).state == SweepState.QUEUED
+
+        empty_client.post(f"/sweeps/{sweep}/do/cancel")
+        assert empty_store.get_sweep(sweep).state == SweepState.CANCELLED
+        assert empty_client.post(f"/sweeps/{sweep}/do/explode").status_code == 404
+        back = empty_client.get(f"/sweeps/{sweep}/do/pause", follow_redirects=False)
+        assert (back.status_code, back.headers["location"]) == (303, f"/sweeps/{sweep}")
+
+    def test_extend_and_confirm_read_the_numbers_of_their_forms(
+        self, empty_store: Store, empty_client: TestClient
+    ) -> None:
+        with seeding.stopped_clock(1000) as clock:
+            sweep = seeding.finished_sweep(empty_store, "search", clock, num_points=4)
+
+        made = empty_client.post(
+            f"/sweeps/{sweep}/do/confirm",
+            data={"points": "1", "replicates": "3"},
+            follow_redirects=False,
+        )
+        assert made.status_code == 303
+        confirming = made.headers["location"].removeprefix("/sweeps/")
+        assert empty_store.get_sweep(confirming).spec["replicates"] == 3
+
+        empty_client.post(f"/sweeps/{sweep}/do/extend", data={"num_points": "6"})
+        assert empty_store.get_sweep(sweep).spec["num_points"] == 6
+        refused = empty_client.post(f"/sweeps/{sweep}/do/extend", data={"num_points": "many"})
+        assert refused.status_code == 422
+        assert "num_points" in refused.text or "integer" in refused.text
+
+    def test_a_state_that_forbids_it_is_a_page_with_the_reason(
+        self, empty_store: Store, empty_client: TestClient
+    ) -> None:
+        sweep = seeding.create(empty_store, "ended")
+        empty_store.request(sweep, "cancel")
+
+        answer = empty_client.post(f"/sweeps/{sweep}/do/resume")
+
+        assert answer.status_code == 409
+        assert "annot resume" in answer.text
+
+
+class TestDeleting:
+    def test_the_page_says_what_goes_and_what_stays_and_deletes_only_when_sent(
+        self, empty_store: Store, empty_client: TestClient, tmp_path: Path
+    ) -> None:
+        with seeding.stopped_clock(1000) as clock:
+            sweep = seeding.finished_sweep(empty_store, "old one", clock, num_points=2)
+        log = tmp_path / "home" / "logs" / sweep / "0.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("step 1")
+        assert f'href="/sweeps/{sweep}/delete"' in empty_client.get(f"/sweeps/{sweep}").text
+
+        asked = empty_client.get(f"/sweeps/{sweep}/delete").text
+        for words in ("6 trials", "logs and checkpoints", "MLflow experiment", "Delete for good"):
+            assert words in asked, words
+        assert empty_store.get_sweep(sweep).name == "old one"
+
+        answer = empty_client.post(f"/sweeps/{sweep}/delete", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert not log.exists()
+        open_page(empty_client, f"/sweeps/{sweep}", 404)
+
+    def test_a_running_sweep_s_page_shows_that_it_goes_when_its_trials_have_stopped(
+        self, empty_store: Store, empty_client: TestClient
+    ) -> None:
+        with seeding.stopped_clock(400) as clock:
+            sweep, claim, *_ = seeding.running_sweep(empty_store, "at work", clock)
+        assert "It is running" in empty_client.get(f"/sweeps/{sweep}/delete").text
+
+        answer = empty_client.post(f"/sweeps/{sweep}/delete")
+
+        assert str(answer.url).endswith(f"/sweeps/{sweep}")
+        assert "delete asked for" in answer.text
+        assert empty_store.requested(claim) == "delete"
+        assert f"/sweeps/{sweep}/delete" not in answer.text
 
 
 def test_a_running_sweep_is_not_confirmed_and_a_cancelled_one_not_extended(complete: Sweep) -> None:

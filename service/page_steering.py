@@ -1,0 +1,65 @@
+"""The buttons of a sweep's page, by the rules of the API's routes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboards.submitting import Refused
+from service.errors import ApiError
+from service.growth import confirm, delete, extend
+from service.inputs import Labels
+from service.page_submission import reasons_of
+from service.settings import Settings
+from sweeps.confirmation import ConfirmSpec
+from sweeps.explain import explain
+from sweeps.extension import Extension
+from sweeps.records import Sweep
+from sweeps.store import Store
+
+
+class PageSteering:
+    """Carries out what the buttons of the pages ask for."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def act(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> str:
+        """Carry out a button; return the sweep to show next. Raises Refused and SweepsError."""
+        try:
+            return self._act(sweep_id, verb, values).id
+        except ApiError as error:
+            raise Refused(reasons_of(error)) from error
+        except ValidationError as error:
+            raise Refused(tuple(explain(error))) from error
+
+    def _act(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> Sweep:
+        store = self._store
+        match verb:
+            case "resume":
+                return store.resume(sweep_id)
+            case "retry":
+                return store.retry(sweep_id)
+            case "extend":
+                asked = Extension.model_validate(_numbers(values))
+                return extend(store, self._settings, sweep_id, asked)
+            case "confirm":
+                how = ConfirmSpec.model_validate(_numbers(values))
+                return confirm(store, self._settings, sweep_id, how)
+            case "label":
+                words = [word.strip() for word in values.get("tags", "").split(",")]
+                labels = Labels(tags=[word for word in words if word], notes=values.get("notes"))
+                if labels.tags is not None:
+                    store.set_tags(sweep_id, labels.tags)
+                return store.set_notes(sweep_id, labels.notes or "")
+        return store.request(sweep_id, "pause" if verb == "pause" else "cancel")
+
+    def delete(self, sweep_id: str) -> bool:
+        """Delete a sweep; False where its trials have to stop first."""
+        return delete(self._store, self._settings.home, sweep_id) is None
+
+
+def _numbers(values: Mapping[str, str]) -> dict[str, Any]:
+    """A form's texts as the numbers that they are; others stay, to be refused by name."""
+    return {name: int(text) if text.strip().isdecimal() else text for name, text in values.items()}
