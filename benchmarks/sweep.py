@@ -10,12 +10,14 @@ trials of them may be run and their time is then multiplied.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,27 +39,37 @@ PARTS: dict[str, Part] = {
 STORES = ("sqlite", "postgresql")
 
 
-def measure(parts: list[str], stores: list[str], arguments: argparse.Namespace) -> list[Figure]:
-    """Run the parts on each kind of store."""
+def measure(
+    parts: list[str], stores: list[str], arguments: argparse.Namespace
+) -> tuple[list[Figure], list[str]]:
+    """Run the parts on each kind of store; the figures, and the parts that failed."""
     figures: list[Figure] = []
-    for kind in stores:
-        for part in parts:
-            with (
-                tempfile.TemporaryDirectory(prefix="bench-") as folder,
-                database(kind, Path(folder)) as url,
-            ):
-                options = Options(
-                    Path(folder),
-                    kind,
-                    url,
-                    arguments.default_trials,
-                    arguments.growth_trials,
-                    arguments.rounds,
-                )
-                for figure in PARTS[part](options):
-                    print(figure.line(), flush=True)
-                    figures.append(figure)
-    return figures
+    failed: list[str] = []
+    for kind, part in itertools.product(stores, parts):
+        try:
+            for figure in _run(part, kind, arguments):
+                print(figure.line(), flush=True)
+                figures.append(figure)
+        except Exception:  # the other parts can be measured all the same
+            traceback.print_exc()
+            failed.append(f"{part} on {kind}")
+    return figures, failed
+
+
+def _run(part: str, kind: str, arguments: argparse.Namespace) -> list[Figure]:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder,
+        database(kind, Path(folder)) as url,
+    ):
+        options = Options(
+            Path(folder),
+            kind,
+            url,
+            arguments.default_trials,
+            arguments.growth_trials,
+            arguments.rounds,
+        )
+        return PARTS[part](options)
 
 
 def table(figures: list[Figure]) -> str:
@@ -81,7 +93,7 @@ def main() -> None:
     before, cores = os.getloadavg()[0], usable_cpus()
     parts = [arguments.only] if arguments.only else list(PARTS)
     stores = [arguments.store] if arguments.store else list(STORES)
-    figures = measure(parts, stores, arguments)
+    figures, failed = measure(parts, stores, arguments)
     print(table(figures))
     print(f"\nload of the machine before: {before:.1f}, cores it may use: {cores}")
     if arguments.json:
@@ -90,8 +102,10 @@ def main() -> None:
             "cores": cores,
             "python": platform.python_version(),
         }
-        found = about | {"figures": [figure.to_json() for figure in figures]}
+        found = about | {"failed": failed, "figures": [figure.to_json() for figure in figures]}
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
