@@ -57,7 +57,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default)
-    parser.add_argument("--networks", nargs="*", help="only these")
+    known = sorted({name for networks in NETWORKS.values() for name in networks})
+    parser.add_argument("--networks", nargs="*", choices=known, help="only these")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     arguments = parser.parse_args()
     networks = arguments.networks or list(NETWORKS[arguments.device])
