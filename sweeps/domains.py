@@ -27,6 +27,8 @@ When = dict[str, Annotated[list[Value], Field(min_length=1, max_length=1000)]]
 
 #: A range is tried here too, off every grid that its ends might lie on: the golden section.
 _INSIDE = 0.6180339887498949
+#: Steps that a double counts one by one.
+_MOST_STEPS = 2**53
 
 
 class _Conditional(BaseModel):
@@ -77,7 +79,9 @@ class FloatRange(_Conditional):
         if self.step is not None:
             return [self.low, self.value(1), self.high]
         if self.log:
-            inside = self.low * (self.high / self.low) ** _INSIDE
+            # By logarithms: the ratio of a range's ends may be no double.
+            near, far = math.log(self.low), math.log(self.high)
+            inside = math.exp(near + (far - near) * _INSIDE)
         else:
             inside = self.low + (self.high - self.low) * _INSIDE
         return [self.low, inside, self.high]
@@ -197,6 +201,12 @@ def _check_bounds(low: float, high: float, *, log: bool, least_log: str, positiv
 
 def _check_step(low: float, high: float, step: float) -> None:
     """The last value must be ``high``: else what is asked for would quietly be left out."""
+    if (high - low) / step > _MOST_STEPS:
+        raise FieldError(
+            "step",
+            f"step must be large enough that at most 2^53 of them lie between low and high, got "
+            f"step = {step} from {low} to {high}",
+        )
     steps = _steps(low, high, step)
     if steps < 1:
         raise FieldError("step", f"step must be at most high - low = {high - low}, got {step}")

@@ -52,3 +52,13 @@ def test_membership_tells_kinds_of_values_apart() -> None:
     assert not domain.holds(True)
     assert not domain.holds([0.9])
     assert same(True) != same(1)
+
+
+def test_a_log_range_whose_ends_have_no_finite_ratio_is_tried_inside_it() -> None:
+    domain = FloatRange(kind="float", low=1e-300, high=1e308, log=True)
+
+    low, inside, high = domain.corners()
+
+    assert (low, high) == (1e-300, 1e308)
+    assert isinstance(inside, float)
+    assert low < inside < high
