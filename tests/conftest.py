@@ -1,11 +1,35 @@
-"""Chooses, before anything imports Triton, how its kernels run: interpreted without a CUDA device.
+"""What every test starts from: threads, how Triton's kernels run, order, and an empty database.
 
-Triton reads the choice when it is imported, and torch's compiler imports it, so that a test module
-would come too late.
+Torch and Triton read their environment when they are imported, so that a test module would come
+too late: one thread for each of the processes that share the cores, and kernels that are
+interpreted without a CUDA device.
 """
 
 import os
 from pathlib import Path
 
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start processes come first: they take longest, and short ones fill the gaps."""
+    long = {
+        i.path for i in items if i.get_closest_marker("stack") or i.get_closest_marker("browser")
+    }
+    items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite database to copy: migrating takes longer than most tests."""
+    from sweeps.store import Store
+
+    path = tmp_path_factory.mktemp("database") / "store.db"
+    store = Store(f"sqlite:///{path}")
+    store.migrate()
+    store.close()
+    return path

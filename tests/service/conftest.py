@@ -60,16 +60,6 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated database to copy: migrating takes longer than most tests."""
-    path = tmp_path_factory.mktemp("database") / "store.db"
-    store = Store(f"sqlite:///{path}")
-    store.migrate()
-    store.close()
-    return path
-
-
 @pytest.fixture
 def store(home: Path, empty_database: Path) -> Iterator[Store]:
     shutil.copy(empty_database, home / "store.db")

@@ -71,14 +71,27 @@ def migrated_postgres(new_postgres: NewUrl) -> str:
     return url
 
 
+@pytest.fixture
+def sqlite_url(tmp_path: Path, empty_database: Path) -> str:
+    """Url of a migrated, empty store in SQLite."""
+    shutil.copy(empty_database, tmp_path / "store.db")
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def sqlite_store(sqlite_url: str) -> Iterator[Store]:
+    """A migrated, empty store in SQLite."""
+    store = Store(sqlite_url)
+    yield store
+    store.close()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def store_url(request: pytest.FixtureRequest) -> str:
     """Url of a migrated, empty store, once in each database."""
     if request.param == "sqlite":
-        store = Store(f"sqlite:///{tmp_path / 'store.db'}")
-        store.migrate()
-        store.close()
-        return store.url
+        sqlite: str = request.getfixturevalue("sqlite_url")
+        return sqlite
     url: str = request.getfixturevalue("migrated_postgres")
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         # Takes everything of a sweep with it, and is faster than TRUNCATE on small tables.

@@ -1,6 +1,6 @@
 """A claimed sweep with a dispatcher and hand-made workers instead of Ray's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,9 @@ Drive = Callable[..., Driving]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """A migrated, empty store in SQLite."""
-    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
-    store.migrate()
-    yield store
-    store.close()
+def store(sqlite_store: Store) -> Store:
+    """SQLite alone: nothing here depends on the database."""
+    return sqlite_store
 
 
 @pytest.fixture

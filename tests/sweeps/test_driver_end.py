@@ -1,6 +1,6 @@
 """What a driver does with its sweep at the end, where no cluster is needed to see it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,9 @@ from tests.sweeps.sweep_cases import sweep_spec
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """A migrated, empty store in SQLite."""
-    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
-    store.migrate()
-    yield store
-    store.close()
+def store(sqlite_store: Store) -> Store:
+    """SQLite alone: nothing here depends on the database."""
+    return sqlite_store
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A match from its first source run to its verdict; the simulated trainer knows the truth."""
 
-import dataclasses
 import json
 import math
 
@@ -9,8 +8,7 @@ import pytest
 from ndadam.theory import stationary_effective_lr, step_ratio
 from sweeps.match_proposer import MatchProposer
 from sweeps.match_spec import Arm
-from sweeps.proposals import Finished, Proposal, Wait
-from sweeps.records import TrialState
+from sweeps.proposals import Finished, Wait
 from tests.sweeps.match_simulation import World, match_spec, run
 
 
@@ -22,9 +20,6 @@ def true_alpha(spec, gain):
     """alpha^v at which ND-Adam's simulated rate is SGD's."""
     e = stationary_effective_lr(spec.source_setting)
     return e / step_ratio(0.9, gain) * (1 + e**2 / 0.02)
-
-
-# --- Stages --------------------------------------------------------------------------------------
 
 
 def test_a_match_runs_sources_calibration_and_fresh_verdicts_in_this_order():
@@ -79,9 +74,6 @@ def test_waiting_names_what_is_waited_for():
         proposer.running(world.start(proposer.next()))
 
     assert proposer.next() == Wait("waiting for 3 source trials")
-
-
-# --- What is found -------------------------------------------------------------------------------
 
 
 def test_the_prediction_uses_the_measured_gain_and_the_verdict_is_matched():
@@ -194,9 +186,6 @@ def test_every_result_on_the_way_is_plain_json_without_nan():
     assert progress[-1] == 1.0
 
 
-# --- Schedules -----------------------------------------------------------------------------------
-
-
 def test_under_a_cosine_least_squares_matches_only_part_of_the_run():
     spec = match_spec(base={"lr_schedule": "cosine", "steps": 4000})
     result = run(spec, World())[0].result()
@@ -267,131 +256,6 @@ def test_long_range_asks_the_target_for_other_steps():
     ratio = far["verdict"]["rate"] / step["verdict"]["rate"]
     assert ratio == pytest.approx(math.sqrt(1.9 * 0.2 / (0.1 * 1.8)), rel=0.01)
     assert far["verdict"]["state"] == "matched"
-
-
-# --- What goes wrong -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("role", "words"),
-    [
-        ("source", "the source diverged at step 17 (trial 0, seed 0)"),
-        ("calibration", "the target at alpha_v = 0.0"),
-        ("verdict", "the target at alpha_v = 0.0"),
-    ],
-)
-def test_a_run_that_diverges_ends_the_match_as_not_matchable(role, words):
-    world = World()
-    world.diverges = lambda trial: trial.role == role
-    proposer, last = run(match_spec(), world)
-    result = proposer.result()
-
-    assert last.reason.startswith("not matchable: the ")
-    assert result["verdict"]["state"] == "not matchable"
-    assert words in result["verdict"]["sentence"]
-    assert result["stage"] == "done"
-    json.dumps(result, allow_nan=False)
-
-
-def test_a_series_with_a_gap_is_not_judged():
-    spec, world = match_spec(), World()
-    run(spec, world, stop_after=2)
-    piece = world.recorded[1]["effective_lr"][0]
-    world.recorded[1]["effective_lr"] = [piece.model_copy(update={"start": 5})]
-
-    proposer, last = run(spec, world)
-
-    assert "trial 1: effective_lr should go on at step 0" in last.reason
-    assert proposer.result()["verdict"]["state"] == "not matchable"
-
-
-def test_a_verdict_run_whose_records_break_off_is_not_judged():
-    spec, world = match_spec(), World()
-    run(spec, world)
-    piece = world.recorded[5]["effective_lr"][0]
-    cut = piece.model_copy(update={"values": piece.values[:-7]})
-    world.recorded[5]["effective_lr"] = [cut]
-
-    verdict = run(spec, world)[0].result()["verdict"]
-
-    assert verdict["state"] == "not matchable"
-    assert "trial 5: effective_lr has 2393 records" in verdict["sentence"]
-
-
-def test_a_schedule_that_starts_at_zero_can_be_matched():
-    points = [[0, 0.0], [100, 1.0], [2399, 0.1]]
-
-    result = run(match_spec(base={"lr_schedule": points}), World())[0].result()
-
-    assert result["verdict"]["state"] == "matched"
-    assert all(row["closed_form"] for row in result["criteria"])
-
-
-def test_a_failed_trial_ends_the_match_and_a_retry_goes_on():
-    spec, world = match_spec(), World()
-    run(spec, world, stop_after=3)
-    lost = world.trials[1]
-    proposer = MatchProposer(spec, world)
-    for trial in world.trials[:3]:
-        state = TrialState.FAILED if trial is lost else trial.state
-        proposer.tell(_as(trial, state))
-
-    assert proposer.next() == Finished("source trial 1 failed")
-    assert proposer.result()["verdict"] is None
-    proposer.running(_as(lost, TrialState.RUNNING))
-    assert isinstance(proposer.next(), Wait)
-    proposer.tell(lost)
-    assert proposer.next().role == "calibration"
-
-
-def _as(trial, state):
-    return dataclasses.replace(trial, state=state)
-
-
-# --- Replay --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stopped", range(1, 8))
-def test_a_new_process_goes_on_with_the_very_trials_that_were_missing(stopped):
-    spec = match_spec()
-    whole, interrupted = World(), World()
-    expected = run(spec, whole)[0].result()
-
-    run(spec, interrupted, stop_after=stopped)
-    proposer, last = run(spec, interrupted)
-
-    assert last == Finished("all done")
-    assert proposer.result() == expected
-    assert [(t.config_key, t.seed) for t in interrupted.trials] == [
-        (t.config_key, t.seed) for t in whole.trials
-    ]
-
-
-def test_trials_that_were_running_are_not_proposed_twice():
-    spec, world = match_spec(), World()
-    first = MatchProposer(spec, world)
-    for _ in range(2):
-        first.running(world.start(first.next()))
-
-    again = MatchProposer(spec, world)
-    for trial in world.trials:
-        again.running(trial)
-
-    step = again.next()
-    assert isinstance(step, Proposal)
-    assert step.seed == 2
-
-
-def test_the_outcome_does_not_depend_on_how_many_run_at_once():
-    one, many = World(), World()
-
-    assert (
-        run(match_spec(), one, at_once=1)[0].result()["verdict"]
-        == run(match_spec(), many, at_once=4)[0].result()["verdict"]
-    )
-
-
-# --- Warnings ------------------------------------------------------------------------------------
 
 
 def test_measurements_that_break_the_formulas_assumptions_are_pointed_out():

@@ -1,69 +1,21 @@
-"""The mirror against a real MLflow server, which may be away, slow, broken, or emptied."""
+"""The mirror against a real MLflow server: sweeps, attempts, metrics, names and ends."""
 
-import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from mlflow.entities import Metric, Run, ViewType
+from mlflow.entities import Metric, ViewType
 from mlflow.tracking import MlflowClient
 
 from sweeps.mirror import Mirror
-from sweeps.mirror_client import Unreachable
 from sweeps.records import Claim, SweepState, TrialState
 from sweeps.store import Store
+from tests.sweeps.mirror_cases import client, history, mirror, proxy, runs_of, send_all, store
 from tests.sweeps.mlflow_server import Proxy
 from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
 
+__all__ = ["client", "mirror", "proxy", "store"]
+
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def client(mlflow_url: str) -> MlflowClient:
-    """What a person sees in MLflow."""
-    return MlflowClient(tracking_uri=mlflow_url)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """A migrated, empty store in SQLite."""
-    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
-    store.migrate()
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def mirror(store: Store, mlflow_url: str) -> Mirror:
-    return Mirror(store, mlflow_url, page_url="http://localhost:8000")
-
-
-@pytest.fixture
-def proxy(mlflow_url: str) -> Iterator[Proxy]:
-    """A way to the server that can be blocked."""
-    proxy = Proxy(mlflow_url)
-    yield proxy
-    proxy.close()
-
-
-def send_all(mirror: Mirror) -> None:
-    while mirror.turn():
-        pass
-
-
-def runs_of(client: MlflowClient, store: Store, sweep_id: str) -> list[Run]:
-    """The runs below the sweep's own, by trial and attempt."""
-    place = store.get_sweep(sweep_id).mirror
-    assert place is not None
-    found = client.search_runs([place["experiment_id"]], max_results=1000)
-    children = [r for r in found if r.data.tags.get("mlflow.parentRunId") == place["run_id"]]
-    assert len(found) == len(children) + 1
-    return sorted(children, key=lambda r: int(r.data.tags["ndsweep.attempt_id"]))
-
-
-def history(client: MlflowClient, run: Run, metric: str) -> list[tuple[int, float]]:
-    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
 
 
 def test_nothing_runs_on_in_mlflow_of_a_sweep_that_was_deleted(
@@ -247,37 +199,6 @@ def test_a_cancelled_sweep_that_never_ran_makes_no_run(
     assert store.mirror_backlog().sweeps == 0
 
 
-def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
-    store: Store,
-    mlflow_url: str,
-    mirror: Mirror,
-    client: MlflowClient,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    claim = claimed(store)
-    store.add_trials(claim, [trial(0)])
-    attempt = store.start_attempt(claim, 0)
-    store.record(claim, 0, attempt.id, [report(10, 0.5)])
-
-    def die(*_: object) -> str:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        # After MLflow made the run, before the store knows it.
-        patch.setattr(store, "set_mlflow_run", die)
-        with pytest.raises(KeyboardInterrupt):
-            mirror.turn()
-    store.finish_attempt(
-        claim, 0, attempt.id, TrialState.FAILED, "killed", trial_state=TrialState.FAILED
-    )
-    send_all(Mirror(store, mlflow_url))
-
-    (only,) = runs_of(client, store, claim.sweep_id)
-    assert only.info.status == "FAILED"
-    assert only.data.params["lr"] == "0.0"
-    assert history(client, only, "validation_error") == [(10, 0.5)]
-
-
 def test_a_short_trial_takes_three_requests(store: Store, proxy: Proxy) -> None:
     """Made, told everything at once, ended: hundreds of short trials must not wait on requests."""
     claim = claimed(store)
@@ -292,83 +213,6 @@ def test_a_short_trial_takes_three_requests(store: Store, proxy: Proxy) -> None:
 
     # One more for the sweep's own tags, which name its best trial.
     assert proxy.requests - before == 3 + 1
-
-
-def test_a_deleted_experiment_is_made_again_with_everything(
-    store: Store, mirror: Mirror, client: MlflowClient
-) -> None:
-    claim = claimed(store)
-    store.add_trials(claim, [trial(0), trial(1)])
-    run(store, claim, 0, 0.25)
-    send_all(mirror)
-    place = store.get_sweep(claim.sweep_id).mirror
-    assert place is not None
-    client.delete_experiment(place["experiment_id"])
-
-    run(store, claim, 1, 0.5)
-    send_all(mirror)
-    send_all(mirror)
-
-    again = store.get_sweep(claim.sweep_id).mirror
-    assert again is not None
-    assert again["experiment_id"] != place["experiment_id"]
-    first, second = runs_of(client, store, claim.sweep_id)
-    assert history(client, first, "validation_error") == [(100, 0.25)]
-    assert history(client, second, "validation_error") == [(100, 0.5)]
-
-
-@pytest.mark.parametrize("trouble", ["refuse", "500", "hang"])
-def test_an_outage_loses_nothing_doubles_nothing_and_is_visible(
-    store: Store, proxy: Proxy, client: MlflowClient, trouble: str
-) -> None:
-    claim = claimed(store)
-    store.add_trials(claim, [trial(0)])
-    attempt = store.start_attempt(claim, 0)
-    store.record(claim, 0, attempt.id, [report(1, 0.9)])
-    mirror = Mirror(store, proxy.url)
-    send_all(mirror)
-    stop = threading.Event()
-    proxy.behaviour, proxy.delay = trouble, 0.5  # type: ignore[assignment]
-    thread = threading.Thread(target=mirror.run, args=(stop,), daemon=True)
-    thread.start()
-
-    longest = 0.0
-    for step in range(2, 12):
-        began = time.monotonic()
-        store.record(claim, 0, attempt.id, [report(step, 1 / step)])
-        longest = max(longest, time.monotonic() - began)
-        time.sleep(0.15)
-    shown = store.get_sweep(claim.sweep_id).mirror
-    proxy.behaviour = "pass"
-    store.finish_attempt(
-        claim, 0, attempt.id, TrialState.COMPLETE, "complete", trial_state=TrialState.COMPLETE
-    )
-    end = time.monotonic() + 20
-    while store.mirror_backlog().attempts and time.monotonic() < end:
-        time.sleep(0.1)
-    stop.set()
-    thread.join(10)
-
-    assert longest < 1.0
-    assert trouble == "hang" or (shown and shown["error"])
-    (only,) = runs_of(client, store, claim.sweep_id)
-    expected = [(1, 0.9)] + [(step, 1 / step) for step in range(2, 12)]
-    assert history(client, only, "validation_error") == expected
-    assert only.info.status == "FINISHED"
-
-
-def test_a_server_that_never_comes_back_keeps_nothing_in_memory_and_is_named(
-    store: Store, proxy: Proxy
-) -> None:
-    proxy.behaviour = "refuse"
-    claim = claimed(store)
-    store.add_trials(claim, [trial(0)])
-    run(store, claim, 0, 0.5)
-
-    with pytest.raises(Unreachable):
-        Mirror(store, proxy.url).turn()
-
-    assert store.mirror_backlog().metrics == 1
 
 
 def test_a_sweep_deleted_in_the_store_does_not_hold_up_the_others(

@@ -42,11 +42,9 @@ CONFIG = {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Any:
-    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
-    store.migrate()
-    yield store
-    store.close()
+def store(sqlite_store: Store) -> Store:
+    """SQLite alone: nothing here depends on the database."""
+    return sqlite_store
 
 
 def finished(store: Store, home: Path | None = None) -> str:

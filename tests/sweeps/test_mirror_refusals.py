@@ -1,8 +1,6 @@
 """What MLflow refuses, what people edit there, and what the mirror says of itself."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
@@ -12,33 +10,12 @@ from sweeps.mirror_client import Refused
 from sweeps.mirror_holds import MAX_REFUSALS, Holds
 from sweeps.records import SweepState, TrialState
 from sweeps.store import Store
+from tests.sweeps.mirror_cases import client, mirror, send_all, store
 from tests.sweeps.store_cases import claimed, report, run, trial
 
+__all__ = ["client", "mirror", "store"]
+
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def client(mlflow_url: str) -> MlflowClient:
-    return MlflowClient(tracking_uri=mlflow_url)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """A migrated, empty store in SQLite."""
-    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
-    store.migrate()
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def mirror(store: Store, mlflow_url: str) -> Mirror:
-    return Mirror(store, mlflow_url)
-
-
-def send_all(mirror: Mirror) -> None:
-    while mirror.turn():
-        pass
 
 
 class Clock:

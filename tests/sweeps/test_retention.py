@@ -26,10 +26,9 @@ STATES = [
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
-    store.migrate()
-    return store
+def store(sqlite_store: Store) -> Store:
+    """SQLite alone: nothing here depends on the database."""
+    return sqlite_store
 
 
 def write(path: Path, size: int, age: float = 0.0) -> None:

@@ -1,116 +1,30 @@
+"""Every source of images gives the same prepared set, or is refused and prepares nothing."""
+
 import bz2
 import gzip
-import io
 import lzma
 import pickle
 import struct
-import tarfile
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from worker import imports
-from worker.datasets import Arrays, dataset_path, default_home, list_datasets, load
+from tests.worker.source_files import (
+    CLASSES,
+    binary100_files,
+    binary_files,
+    cifar100_files,
+    python_files,
+    write_folder,
+    write_images,
+    write_npz,
+    write_tar,
+)
+from worker.datasets import Arrays, list_datasets, load
 from worker.errors import DatasetRefused
-from worker.fetch import fetch
 from worker.imports import import_dataset
-from worker.known_sets import KNOWN_SETS, KnownSet, check_known
-
-CLASSES = [f"kind-{i}" for i in range(10)]
-
-
-def as_planes(images):
-    return images.transpose(0, 3, 1, 2).reshape(len(images), -1)
-
-
-def python_files(arrays, labels="labels", meta="batches.meta", names="label_names"):
-    """The official layout: two training batches, pickled by Python 2 with bytes as keys."""
-    halves = np.array_split(np.arange(len(arrays.y_train)), 2)
-    parts = {
-        f"data_batch_{number}": (arrays.x_train[half], arrays.y_train[half])
-        for number, half in enumerate(halves, 1)
-    }
-    parts["test_batch"] = (arrays.x_test, arrays.y_test)
-    files = {
-        name: {b"data": as_planes(x), labels.encode(): y.tolist(), b"batch_label": b"x"}
-        for name, (x, y) in parts.items()
-    }
-    files[meta] = {names.encode(): [name.encode() for name in CLASSES]}
-    return {name: pickle.dumps(content, protocol=2) for name, content in files.items()}
-
-
-def cifar100_files(arrays):
-    def part(x, y):
-        fields = {b"data": as_planes(x), b"fine_labels": y.tolist(), b"coarse_labels": [0] * len(y)}
-        return pickle.dumps(fields, protocol=2)
-
-    return {
-        "train": part(arrays.x_train, arrays.y_train),
-        "test": part(arrays.x_test, arrays.y_test),
-        "meta": pickle.dumps({b"fine_label_names": [n.encode() for n in CLASSES]}, protocol=2),
-    }
-
-
-def binary_files(arrays):
-    def rows(x, y):
-        return np.concatenate([y.astype(np.uint8)[:, None], as_planes(x)], 1).tobytes()
-
-    halves = np.array_split(np.arange(len(arrays.y_train)), 2)
-    files = {
-        f"data_batch_{number}.bin": rows(arrays.x_train[half], arrays.y_train[half])
-        for number, half in enumerate(halves, 1)
-    }
-    files["test_batch.bin"] = rows(arrays.x_test, arrays.y_test)
-    files["batches.meta.txt"] = "\n".join(CLASSES).encode()
-    return files
-
-
-def binary100_files(arrays):
-    def rows(x, y):
-        fine = y.astype(np.uint8)[:, None]
-        return np.concatenate([fine * 0 + 7, fine, as_planes(x)], 1).tobytes()
-
-    return {
-        "train.bin": rows(arrays.x_train, arrays.y_train),
-        "test.bin": rows(arrays.x_test, arrays.y_test),
-        "fine_label_names.txt": "\n".join(CLASSES).encode(),
-    }
-
-
-def write_folder(files, folder):
-    folder.mkdir(parents=True)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return folder
-
-
-def write_tar(files, path):
-    with tarfile.open(path, "w:gz") as archive:
-        for name, data in files.items():
-            member = tarfile.TarInfo(f"cifar-batches/{name}")
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return path
-
-
-def write_images(arrays, folder):
-    parts = {"train": (arrays.x_train, arrays.y_train), "test": (arrays.x_test, arrays.y_test)}
-    for part, (images, labels) in parts.items():
-        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-            target = folder / part / CLASSES[label]
-            target.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image).save(target / f"{number:04d}.png")
-    return folder
-
-
-def write_npz(path, arrays, **changes):
-    names = ("x_train", "y_train", "x_test", "y_test")
-    fields = dict(zip(names, arrays.parts(), strict=True)) | changes
-    np.savez(path, **{name: value for name, value in fields.items() if value is not None})
-    return path
-
 
 SOURCES = {
     "npz": lambda arrays, tmp: write_npz(tmp / "set.npz", arrays),
@@ -352,120 +266,3 @@ def test_more_than_1000_classes_are_refused(tmp_path):
 
     with pytest.raises(DatasetRefused, match="y_train must lie between 0 and 999, got 0 to 1000"):
         import_dataset("mine", write_npz(tmp_path / "set.npz", arrays), tmp_path)
-
-
-def test_a_cifar_100_archive_must_be_the_published_one(tmp_path, made_up_cifar):
-    path = write_folder(cifar100_files(made_up_cifar), tmp_path / "c")
-
-    with pytest.raises(DatasetRefused, match="train is not the published file: its md5 must be"):
-        import_dataset("cifar100", path, tmp_path)
-    assert import_dataset("mine", path, tmp_path).num_classes == 10
-
-
-def test_the_checksums_of_cifar_100_are_those_of_torchvision():
-    from torchvision.datasets import CIFAR100
-
-    published = dict([*CIFAR100.train_list, *CIFAR100.test_list])
-    published["meta"] = CIFAR100.meta["md5"]
-    assert dict(KNOWN_SETS["cifar100"].python_md5) == published
-
-
-def test_the_name_of_a_known_set_is_kept_for_it(tmp_path, made_up_cifar):
-    path = write_npz(tmp_path / "set.npz", made_up_cifar)
-
-    with pytest.raises(DatasetRefused, match=r"cifar10 must have 50000 training .* got 60"):
-        import_dataset("cifar10", path, tmp_path)
-
-
-def small_cifar(arrays, **changes):
-    import hashlib
-
-    pixels = arrays.x_train.reshape(-1, 3).astype(np.float64)
-    fields = {
-        "classes": tuple(CLASSES),
-        "num_train": 60,
-        "num_test": 20,
-        "shape": (32, 32, 3),
-        "means": tuple(pixels.mean(0).round(1)),
-        "deviations": tuple(pixels.std(0).round(1)),
-        "sha256": tuple(
-            hashlib.sha256(part.astype(np.uint8).tobytes()).hexdigest() for part in arrays.parts()
-        ),
-    }
-    return KnownSet(**fields | changes)
-
-
-@pytest.mark.parametrize(
-    ("known", "spoil", "sentence"),
-    [
-        ({}, {}, None),
-        ({}, {"y_test": lambda y: y[::-1]}, "y_test is not that of cifar10: its sha256 must be"),
-        ({"sha256": ()}, {"x_train": lambda x: x[..., ::-1]}, "channel means must be"),
-        ({"sha256": ()}, {"y_train": lambda y: np.r_[y[:-1], 0]}, "as many training images"),
-    ],
-)
-def test_a_known_set_is_checked_to_the_last_byte(
-    known, spoil, sentence, tmp_path, made_up_cifar, monkeypatch
-):
-    known_sets = {"cifar10": small_cifar(made_up_cifar, **known)}
-    monkeypatch.setattr("worker.known_sets.KNOWN_SETS", known_sets)
-    monkeypatch.setattr(imports, "KNOWN_SETS", known_sets)
-    changes = {name: change(getattr(made_up_cifar, name)) for name, change in spoil.items()}
-    path = write_npz(tmp_path / "set.npz", made_up_cifar, **changes)
-
-    if sentence is None:
-        assert import_dataset("cifar10", path, tmp_path).classes == tuple(CLASSES)
-    else:
-        with pytest.raises(DatasetRefused, match=sentence):
-            import_dataset("cifar10", path, tmp_path)
-
-
-def test_only_published_sets_can_be_fetched(tmp_path):
-    with pytest.raises(DatasetRefused, match="only cifar10, cifar100 can be fetched, got 'mnist'"):
-        fetch("mnist", tmp_path)
-
-
-def test_fetching_prepares_what_torchvision_downloaded(tmp_path, made_up_cifar, monkeypatch):
-    from torchvision import datasets
-
-    class FakeCIFAR10:
-        base_folder = "cifar-10-batches-py"
-
-        def __init__(self, root, train, download):
-            write_folder(python_files(made_up_cifar), tmp_path.__class__(root) / self.base_folder)
-
-    known_sets = {"cifar10": small_cifar(made_up_cifar)}
-    monkeypatch.setattr("worker.known_sets.KNOWN_SETS", known_sets)
-    monkeypatch.setattr(datasets, "CIFAR10", FakeCIFAR10)
-
-    info = fetch("cifar10", tmp_path / "home")
-
-    assert info.num_train == 60
-    assert [path.name for path in (tmp_path / "home").iterdir()] == ["cifar10.ndset"]
-
-
-def test_a_download_that_fails_names_the_other_way(tmp_path, monkeypatch):
-    from torchvision import datasets
-
-    class Unreachable:
-        base_folder = ""
-
-        def __init__(self, root, train, download):
-            raise OSError("Network is unreachable")
-
-    monkeypatch.setattr(datasets, "CIFAR100", Unreachable)
-
-    with pytest.raises(DatasetRefused, match="could not be downloaded: Network is unreachable"):
-        fetch("cifar100", tmp_path)
-
-
-@pytest.mark.cifar10
-def test_the_prepared_cifar10_is_the_published_one():
-    if not dataset_path("cifar10", default_home()).is_file():
-        # 170 MB that continuous integration does not download.
-        pytest.skip("CIFAR-10 is not prepared in NDSWEEP_DATA")
-
-    found = load("cifar10", default_home(), verify=True)
-
-    check_known("cifar10", found.arrays)
-    assert found.info.train_counts == (5000,) * 10

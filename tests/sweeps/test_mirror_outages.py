@@ -1,0 +1,127 @@
+"""The mirror while MLflow is away, slow, broken or emptied, and after it died itself."""
+
+import threading
+import time
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from sweeps.mirror import Mirror
+from sweeps.mirror_client import Unreachable
+from sweeps.records import TrialState
+from sweeps.store import Store
+from tests.sweeps.mirror_cases import client, history, mirror, proxy, runs_of, send_all, store
+from tests.sweeps.mlflow_server import Proxy
+from tests.sweeps.store_cases import claimed, report, run, trial
+
+__all__ = ["client", "mirror", "proxy", "store"]
+
+pytestmark = pytest.mark.stack
+
+
+def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
+    store: Store,
+    mlflow_url: str,
+    mirror: Mirror,
+    client: MlflowClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    store.record(claim, 0, attempt.id, [report(10, 0.5)])
+
+    def die(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # After MLflow made the run, before the store knows it.
+        patch.setattr(store, "set_mlflow_run", die)
+        with pytest.raises(KeyboardInterrupt):
+            mirror.turn()
+    store.finish_attempt(
+        claim, 0, attempt.id, TrialState.FAILED, "killed", trial_state=TrialState.FAILED
+    )
+    send_all(Mirror(store, mlflow_url))
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    assert only.info.status == "FAILED"
+    assert only.data.params["lr"] == "0.0"
+    assert history(client, only, "validation_error") == [(10, 0.5)]
+
+
+def test_a_deleted_experiment_is_made_again_with_everything(
+    store: Store, mirror: Mirror, client: MlflowClient
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0), trial(1)])
+    run(store, claim, 0, 0.25)
+    send_all(mirror)
+    place = store.get_sweep(claim.sweep_id).mirror
+    assert place is not None
+    client.delete_experiment(place["experiment_id"])
+
+    run(store, claim, 1, 0.5)
+    send_all(mirror)
+    send_all(mirror)
+
+    again = store.get_sweep(claim.sweep_id).mirror
+    assert again is not None
+    assert again["experiment_id"] != place["experiment_id"]
+    first, second = runs_of(client, store, claim.sweep_id)
+    assert history(client, first, "validation_error") == [(100, 0.25)]
+    assert history(client, second, "validation_error") == [(100, 0.5)]
+
+
+@pytest.mark.parametrize("trouble", ["refuse", "500", "hang"])
+def test_an_outage_loses_nothing_doubles_nothing_and_is_visible(
+    store: Store, proxy: Proxy, client: MlflowClient, trouble: str
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    store.record(claim, 0, attempt.id, [report(1, 0.9)])
+    mirror = Mirror(store, proxy.url)
+    send_all(mirror)
+    stop = threading.Event()
+    proxy.behaviour, proxy.delay = trouble, 0.5  # type: ignore[assignment]
+    thread = threading.Thread(target=mirror.run, args=(stop,), daemon=True)
+    thread.start()
+
+    longest = 0.0
+    for step in range(2, 12):
+        began = time.monotonic()
+        store.record(claim, 0, attempt.id, [report(step, 1 / step)])
+        longest = max(longest, time.monotonic() - began)
+        time.sleep(0.15)
+    shown = store.get_sweep(claim.sweep_id).mirror
+    proxy.behaviour = "pass"
+    store.finish_attempt(
+        claim, 0, attempt.id, TrialState.COMPLETE, "complete", trial_state=TrialState.COMPLETE
+    )
+    end = time.monotonic() + 20
+    while store.mirror_backlog().attempts and time.monotonic() < end:
+        time.sleep(0.1)
+    stop.set()
+    thread.join(10)
+
+    assert longest < 1.0
+    assert trouble == "hang" or (shown and shown["error"])
+    (only,) = runs_of(client, store, claim.sweep_id)
+    expected = [(1, 0.9)] + [(step, 1 / step) for step in range(2, 12)]
+    assert history(client, only, "validation_error") == expected
+    assert only.info.status == "FINISHED"
+
+
+def test_a_server_that_never_comes_back_keeps_nothing_in_memory_and_is_named(
+    store: Store, proxy: Proxy
+) -> None:
+    proxy.behaviour = "refuse"
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    run(store, claim, 0, 0.5)
+
+    with pytest.raises(Unreachable):
+        Mirror(store, proxy.url).turn()
+
+    assert store.mirror_backlog().metrics == 1
