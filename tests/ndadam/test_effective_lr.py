@@ -58,6 +58,7 @@ def test_the_first_step_of_ndadam_turns_every_vector_by_arctan_lr():
 
     record = dynamics.drain()
 
+    assert list(record.layers) == ["conv1", "conv2", "linear1"]
     for layer in record.layers.values():
         assert layer.angular_update[0] == pytest.approx(math.atan(0.05), rel=1e-5)
         assert layer.effective_lr[0] == pytest.approx(2 * math.sin(math.atan(0.05) / 2), rel=1e-5)
@@ -182,6 +183,7 @@ def test_the_projection_ratio_equals_a_split_momentum_buffer():
     weights, grads = train(model, optimizer, batches(5))
     record = dynamics.drain()
 
+    assert len(record.layers) == 3
     for i, layer in enumerate(record.layers.values()):
         from_loss = torch.zeros_like(weights[0][i])
         from_decay = torch.zeros_like(weights[0][i])

@@ -29,9 +29,13 @@ def network():
 def test_its_code_makes_an_optimizer_that_steps(block):
     names = {"torch": torch, "model": network()}
     exec(block, names)
+    before = [p.detach().clone() for p in names["model"].parameters()]
 
     names["model"](torch.ones(2, 3, 10, 10)).square().mean().backward()
     names["optimizer"].step()
+
+    now = names["model"].parameters()
+    assert any(not torch.equal(a, b) for a, b in zip(now, before, strict=True))
 
 
 def test_its_table_is_the_one_that_is_printed():

@@ -29,7 +29,9 @@ def test_vectors_of_one_residual_channel_enter_the_headline_together(use_probe, 
     joint = {number[p] for stream in groups for p, _ in stream}
     head = len(vectors) - 1
 
-    for t, headline in enumerate(dynamics.drain().effective_lr):
+    headlines = dynamics.drain().effective_lr
+    assert len(headlines) == 2
+    for t, headline in enumerate(headlines):
         qq = [(b - a).square().sum(1) for a, b in zip(weights[t], weights[t + 1], strict=True)]
         ww = [a.square().sum(1) for a in weights[t]]
         units = [

@@ -81,10 +81,11 @@ def test_the_schedule_answer_reproduces_the_source():
     answer = predict(SGD, NDADAM, num_steps=steps, factor=cosine(steps)).criteria["schedule"]
     exact = recurrence(SGD, steps)
 
-    for step, factor in answer.points[:-5]:
-        if step > start_up_steps(NDADAM):
-            target = NDADAM.with_lr(answer.rate * factor)
-            assert stationary_effective_lr(target) == pytest.approx(exact[step], rel=1e-3)
+    settled = [point for point in answer.points[:-5] if point[0] > start_up_steps(NDADAM)]
+    assert len(settled) > 100
+    for step, factor in settled:
+        target = NDADAM.with_lr(answer.rate * factor)
+        assert stationary_effective_lr(target) == pytest.approx(exact[step], rel=1e-3)
     assert max(factor for _, factor in answer.points) == pytest.approx(1.0, rel=1e-3)
     assert len(answer.points) <= 600
 
@@ -92,9 +93,10 @@ def test_the_schedule_answer_reproduces_the_source():
 def test_the_first_steps_of_a_schedule_undo_the_correction_of_the_first_moment():
     answer = predict(SGD, NDADAM, num_steps=8_000).criteria["schedule"]
 
-    for step, factor in answer.points:
-        if step <= 30:
-            assert factor == pytest.approx(1 - 0.9 ** (step + 1), rel=1e-6)
+    first = [(step, factor) for step, factor in answer.points if step <= 30]
+    assert len(first) > 10
+    for step, factor in first:
+        assert factor == pytest.approx(1 - 0.9 ** (step + 1), rel=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "ndadam"])
