@@ -37,6 +37,7 @@ STRETCHES = 50
 #: What is trained, by the name of the part.
 NETWORKS: dict[str, dict[str, Any]] = {
     "digits": {
+        "device": "cpu",
         "dataset": "digits",
         "depth": 10,
         "widen_factor": 1.0,
@@ -47,6 +48,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "batch_size": 32,
     },
     "mlp": {
+        "device": "cpu",
         "dataset": "digits",
         "network": "mlp",
         "depth": 2,
