@@ -4,8 +4,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
+from worker import TrainConfig
 from worker.datasets import dataset_info, dataset_path, list_datasets, load, write_dataset
+from worker.device_data import load_run_data
 from worker.digits import prepare_digits
 from worker.errors import DatasetNotFound, DatasetRefused
 
@@ -52,6 +55,9 @@ def test_a_changed_pixel_is_noticed(prepared):
 
     with pytest.raises(DatasetRefused, match=r"damaged.*checksum"):
         load("made-up", prepared, verify=True)
+    config = TrainConfig(dataset="made-up").resolved()
+    with pytest.raises(DatasetRefused, match=r"damaged.*checksum"):
+        load_run_data(config, prepared, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
