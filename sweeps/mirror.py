@@ -8,6 +8,7 @@ read back, and nothing waits for it. With ``mirror_client`` the only door to MLf
 import argparse
 import contextlib
 import logging
+import math
 import sys
 import threading
 import time
@@ -131,19 +132,19 @@ class Mirror:
         work = self._store.mirror_pending(
             _LIMIT, without_sweeps=self._holds.sweeps(), without_attempts=self._holds.attempts()
         )
+        began = time.monotonic()
+        # Attempts first: curves are live, and the figures of a sweep that has ended take seconds.
+        for attempt in work.attempts:
+            send, done = partial(self._send_attempt, attempt), partial(self._acknowledge, attempt)
+            self._send(attempt.attempt.id, attempt.trial.sweep_id, send, done)
         for pending in work.sweeps:
+            if self._sent_again.get(pending.sweep.id, -math.inf) >= began:
+                continue  # its experiment was found deleted since it was read
             self._send(
                 pending.sweep.id,
                 pending.sweep.id,
                 partial(self._send_sweep, pending),
                 partial(self._store.mirror_sweep_sent, pending.sweep.id, pending.revision),
-            )
-        for attempt in work.attempts:
-            self._send(
-                attempt.attempt.id,
-                attempt.trial.sweep_id,
-                partial(self._send_attempt, attempt),
-                partial(self._acknowledge, attempt),
             )
         held = set(self._holds.sweeps())
         for gone in self._store.mirror_deleted(_LIMIT):

@@ -8,9 +8,9 @@ import pytest
 
 from sweeps.kept_model import keep_if_best, kept, weights_of
 from sweeps.mirror import Mirror
-from sweeps.mirror_artifacts import SweepArtifacts
+from sweeps.mirror_artifacts import Client, SweepArtifacts
 from sweeps.mirror_figures import drawings, html, png
-from sweeps.records import NewTrial, SweepState, Trial, TrialState
+from sweeps.records import NewTrial, Sweep, SweepState, Trial, TrialState
 from sweeps.runs import Places
 from sweeps.store import Store
 from tests.sweeps.store_cases import report
@@ -208,11 +208,18 @@ def test_the_best_network_is_loaded_from_mlflow_with_signature_and_example(
 
     prepare_digits(tmp_path / "data")
     sweep_id = finished(store, tmp_path)
+    runs_before: list[str | None] = []
+
+    class Artifacts(SweepArtifacts):
+        def send(self, client: Client, sweep: Sweep, run_id: str) -> None:
+            runs_before.extend(one.mlflow_run_id for one in store.attempts(sweep.id))
+            super().send(client, sweep, run_id)
+
     mirror = Mirror(
         store,
         mlflow_url,
         page_url="http://localhost:8000",
-        artifacts=SweepArtifacts(store, tmp_path, "http://localhost:8000"),
+        artifacts=Artifacts(store, tmp_path, "http://localhost:8000"),
     )
     while mirror.turn():
         pass
@@ -225,6 +232,9 @@ def test_the_best_network_is_loaded_from_mlflow_with_signature_and_example(
     info = mlflow.models.get_model_info(address)
     child = store.trial(sweep_id, 0).attempts[0].mlflow_run_id
     assert child is not None
+    # Curves first: figures and models take their time.
+    assert child in runs_before
+    assert None not in runs_before
     note = mlflow.MlflowClient(mlflow_url).get_run(child).data.tags["mlflow.note.content"]
 
     with torch.no_grad():
