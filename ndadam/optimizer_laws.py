@@ -103,14 +103,15 @@ def refuse_without_stationary_rate(setting: OptimizerSetting) -> None:
         )
     if setting.weight_decay == 0:
         instead = (
-            "what it has instead is a rate that falls with time, theory.adam_without_decay; or "
-            "use adamw with weight decay"
-            if name == "adam"
-            else "set weight_decay above 0, or measure a run"
+            "theory.adam_without_decay; use adamw with weight decay"
+            if name in ("adam", "adamw")
+            else "like one over the root of the steps done, as strong as the gradients make it; "
+            "set weight_decay above 0, or measure a run"
         )
         raise NoStationaryRate(
             f"{name} without weight decay has no stationary effective learning rate: nothing "
-            f"shrinks the weights, so their norm grows for ever; {instead}"
+            "shrinks the weights, so their norm grows for ever. What it has instead is a rate that "
+            f"falls with time, {instead}"
         )
 
 

@@ -32,7 +32,8 @@ class PredictionSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: PredictionArm = Field(
-        description="Optimizer and its fields; unset ones are the published ones."
+        description="Optimizer and its fields; weight_decay must be given, other unset ones are "
+        "the published ones, and the answer names them."
     )
     target: PredictionArm = Field(
         default_factory=lambda: PredictionArm(optimizer="ndadam"),
@@ -90,6 +91,7 @@ def _setting(side: str, arm: PredictionArm, *, open_rate: bool = False) -> Optim
             f"dampening is not used by optimizer {arm.optimizer!r}; remove it (got "
             f"{arm.dampening!r})",
         )
+    _refuse_unsaid_decay(side, arm)
     try:
         known = setting_of(_config(side, arm), open_rate=open_rate)
         return replace(known, optimizer=arm.optimizer, dampening=arm.dampening or 0.0)
@@ -97,6 +99,31 @@ def _setting(side: str, arm: PredictionArm, *, open_rate: bool = False) -> Optim
         raise
     except ValueError as error:  # theory's own rules begin with the field's name
         raise FieldError(f"{side}.{str(error).split()[0]}", str(error)) from error
+
+
+def _refuse_unsaid_decay(side: str, arm: PredictionArm) -> None:
+    """An effective learning rate rests on decay, and elsewhere a decay that is unset is none."""
+    if arm.weight_decay is None and arm.optimizer in ("sgd", "sgdw", "adamw"):
+        published = _config(side, arm).weight_decay
+        raise FieldError(
+            f"{side}.weight_decay",
+            f"weight_decay must be given for {arm.optimizer}: its effective learning rate rests on "
+            f"it, and without decay it has none that is stationary; the published value is "
+            f"{published:g}",
+        )
+
+
+def _taken_defaults(spec: PredictionSpec) -> list[str]:
+    """What the answer rests on and nobody said, as a sentence; nothing where all was said."""
+    taken = []
+    for side, arm in (("source", spec.source), ("target", spec.target)):
+        rate = "alpha_v" if arm.optimizer == "ndadam" else "lr"
+        averaging = "momentum" if arm.optimizer in ("sgd", "sgdw") else "betas"
+        config = _config(side, arm)
+        for name in [rate, averaging] if side == "source" else [averaging]:
+            if getattr(arm, name) is None:
+                taken.append(f"{side}.{name} {getattr(config, name)}")
+    return [f"Not given, so published values were taken: {', '.join(taken)}."] if taken else []
 
 
 def _config(side: str, arm: Arm) -> TrainConfig:
@@ -152,5 +179,5 @@ def _output(spec: PredictionSpec, found: Prediction) -> PredictionOut:
         curve=list(zip(found.curve.steps, found.curve.effective_lr, strict=True)),
         trust_from_step=found.trust_from_step,
         trust_until_step=found.trust_until_step,
-        warnings=list(found.warnings),
+        warnings=[*found.warnings, *_taken_defaults(spec)],
     )

@@ -42,6 +42,8 @@ class TestPredict:
         [
             ({"source": SGD | {"lr": -1.0}}, "source.lr"),
             ({"source": SGD | {"weight_decay": 0.0}}, "source"),
+            ({"source": {"optimizer": "sgd", "lr": 0.1}}, "source.weight_decay"),
+            ({"target": {"optimizer": "adamw"}}, "target.weight_decay"),
             ({"source": SGD | {"alpha_v": 0.05}}, "source.alpha_v"),
             ({"source": SGD | {"lr": 0.0}}, "source"),
             ({"source": {"optimizer": "lion"}}, "source.optimizer"),
@@ -60,6 +62,29 @@ class TestPredict:
 
         assert response.status_code == 422, response.text
         assert response.json()["fields"][0]["path"].startswith(path)
+
+    def test_published_values_that_the_answer_rests_on_are_named(self, client):
+        bare = {"optimizer": "sgd", "weight_decay": 0.001}
+        named, said = (
+            client.post(f"{MATCHES}/predict", json=body).json()["warnings"]
+            for body in (
+                {"source": bare},
+                {"source": SGD, "target": {"optimizer": "ndadam", "betas": [0.9, 0.99]}},
+            )
+        )
+
+        assert named[-1] == (
+            "Not given, so published values were taken: source.lr 0.1, source.momentum 0.9, "
+            "target.betas (0.9, 0.999)."
+        )
+        assert not any("published" in warning for warning in said)
+
+    def test_sgd_without_decay_is_told_what_it_has_instead(self, client):
+        body = {"source": SGD | {"weight_decay": 0.0}}
+        detail = client.post(f"{MATCHES}/predict", json=body).json()["detail"]
+
+        assert "no stationary effective learning rate" in detail
+        assert "a rate that falls with time, like one over the root of the steps done" in detail
 
     @pytest.mark.parametrize(
         ("source", "e"),
