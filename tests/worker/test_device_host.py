@@ -272,7 +272,7 @@ def test_a_host_that_dies_is_a_loss_to_its_guests_and_replaced(make_task, addres
 
 def test_a_trial_that_keeps_the_turn_is_named_and_ended_and_the_others_go_on(make_task, tmp_path):
     address = host_address(f"stuck {tmp_path}")
-    task = make_task("good", steps=1000, report_every=50) | {"checkpoint_seconds": 0.1}
+    task = make_task("good", steps=400, report_every=50) | {"checkpoint_seconds": 0.1}
     stuck = make_task("stuck")
     # Its reports of before: opening that file waits for somebody who writes into it.
     Path(stuck["checkpoint_dir"]).mkdir()
