@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         softmax_gradient_limits,
         softmax_gradient_ratios,
     )
+    from ndadam.sync_batch_norm import convert_sync_batchnorm
     from ndadam.torch_settings import setting_of_optimizer
     from ndadam.weight_vectors import WeightVectors, weight_vectors
     from ndadam.wide_resnet import WideResNet
@@ -51,6 +52,7 @@ _FILE_OF = {
     "WeightVectors": "weight_vectors",
     "WideResNet": "wide_resnet",
     "batch_norm_softmax": "softmax",
+    "convert_sync_batchnorm": "sync_batch_norm",
     "describe_groups": "param_groups",
     "equivalents": "equivalents",
     "fold_batch_norm": "scaled",
@@ -85,6 +87,7 @@ __all__ = [
     "WeightVectors",
     "WideResNet",
     "batch_norm_softmax",
+    "convert_sync_batchnorm",
     "describe_groups",
     "equivalents",
     "fold_batch_norm",

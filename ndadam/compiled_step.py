@@ -118,7 +118,5 @@ def _adam_(o: Operands, rates: Rates, batch: CompiledBatch) -> None:
 
 def _in_working_precision(o: Operands, maximize: bool) -> tuple[Tensor, Tensor]:
     """Weights, and the gradient to descend along."""
-    w, grad = o.shard, o.grad
-    if w.dtype != o.exp_avg.dtype:
-        w, grad = w.to(o.exp_avg.dtype), grad.to(o.exp_avg.dtype)
+    w, grad = o.shard.to(o.exp_avg.dtype), o.grad.to(o.exp_avg.dtype)
     return w, -grad if maximize else grad

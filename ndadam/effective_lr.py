@@ -66,8 +66,9 @@ class EffectiveLR:
     ) -> None:
         if every < 1:
             raise ValueError(f"every must be >= 1, got {every}")
+        found = weight_vectors(model)
         held = {p for group in optimizer.param_groups for p in group["params"]}
-        self.rows = RowBuffer([v for v in weight_vectors(model) if v.parameter in held])
+        self.rows = RowBuffer([v for v in found if v.parameter in held])
         self.every = every
         self.recording = True
         self.step = first_step
@@ -242,11 +243,13 @@ class EffectiveLR:
     def _copy_gradients(self) -> None:
         views, gradients = [], []
         for view, v in zip(self._grad_views, self.rows.vectors, strict=True):
-            if v.parameter.grad is None:
+            grad = v.parameter.grad
+            if grad is None:
                 view.zero_()
             else:
                 views.append(view)
-                gradients.append(_vectors_first(v.parameter.grad, v.vector_dim))
+                dense = grad if grad.layout is torch.strided else grad.to_dense()
+                gradients.append(_vectors_first(dense, v.vector_dim))
         if views:
             torch._foreach_copy_(views, gradients)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ndadam.moments import Pair
+from ndadam.turning import has_values
 
 if TYPE_CHECKING:
     from ndadam.fused import FusedStep
@@ -60,7 +61,7 @@ def check_fused(group: dict[str, Any]) -> None:
 
 def runs_kernels(p: Tensor) -> bool:
     """Whether Triton's kernels run where ``p`` is."""
-    return p.is_cuda
+    return p.is_cuda and has_values(p)
 
 
 def wants_fused(group: dict[str, Any], *, compiled: bool = False) -> bool:

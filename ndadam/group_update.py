@@ -16,7 +16,14 @@ from ndadam.adam import adam_
 from ndadam.moments import Pair
 from ndadam.sharding import is_distributed, local, local_grad
 from ndadam.skipped import SkippedVectors
-from ndadam.turning import Rates, foreach_turn_vectors_, normalise_vectors_, rates_of, turn_vectors_
+from ndadam.turning import (
+    Rates,
+    foreach_turn_vectors_,
+    has_values,
+    normalise_vectors_,
+    rates_of,
+    turn_vectors_,
+)
 from ndadam.vector_numbers import KeptNumbers
 
 # On the CPU parameters of up to this many elements share foreach calls; larger ones are updated in
@@ -58,15 +65,21 @@ def operands(p: Tensor, state: dict[str, Tensor], maximize: bool) -> Operands:
     stored = stored_operands(p, state)
     if stored.w.dtype != stored.exp_avg.dtype:
         dtype = stored.exp_avg.dtype
-        stored = stored._replace(w=stored.w.to(dtype), grad=stored.grad.to(dtype))
+        stored = stored._replace(w=stored.w.to(dtype))
+    if stored.grad.dtype != stored.exp_avg.dtype:  # also where only gradients are kept short
+        stored = stored._replace(grad=stored.grad.to(stored.exp_avg.dtype))
     return stored._replace(grad=-stored.grad) if maximize else stored
 
 
 def advance_(pairs: list[Pair]) -> None:
     """Count one step for each parameter."""
-    if pairs:
+    steps = [state["step"] for _, state in pairs]
+    if steps and has_values(steps[0]):
         # A tensor: a Python number would be wrapped into one for each parameter.
-        torch._foreach_add_([state["step"] for _, state in pairs], _ONE, alpha=1)
+        torch._foreach_add_(steps, _ONE, alpha=1)
+    else:
+        for step in steps:  # fake ones add no real tensor
+            step += 1
 
 
 def batches_by_step(pairs: list[Pair], group: dict[str, Any]) -> dict[float, list[Operands]]:
@@ -263,8 +276,9 @@ def _put_back_(
 ) -> None:
     """Copy the rows of each stack into the tensors that it was made from."""
     places, parts = [], []
+    have_places = has_values(targets[0])  # fake tensors lie nowhere
     for m, stack in zip(members, stacks, strict=True):
-        are_views = [rows[i].data_ptr() == targets[i].data_ptr() for i in m]
+        are_views = [have_places and rows[i].data_ptr() == targets[i].data_ptr() for i in m]
         if are_views == [True]:
             continue  # a single one was updated where it is
         split = stack.split_with_sizes([rows[i].shape[0] for i in m])

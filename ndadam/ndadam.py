@@ -25,9 +25,10 @@ from ndadam.fused_choice import (
 )
 from ndadam.group_update import advance_, batches_by_step, update_scalars_, update_vectors_
 from ndadam.moments import Pair, fitted_moments, new_moments
-from ndadam.settings import check_decay, check_group, check_parameter
+from ndadam.parameter_names import ParameterNames
+from ndadam.settings import check_decay, check_group, check_loaded, check_parameter
 from ndadam.skipped import SkippedVectors
-from ndadam.unit_norm import normalise_parameter_, renormalise_parameter_
+from ndadam.unit_norm import UnitNorms, renormalise_parameter_
 from ndadam.vector_numbers import KeptNumbers
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class NDAdam(Optimizer):
         capturable: Allow the fused step to be captured in a CUDA graph, after one step outside of
             it. That step turns ``lr`` into a tensor on the device, so that what a scheduler writes
             into it takes effect in replays; a number assigned over it, with the next such step.
+            Without effect on other devices, so that a checkpoint of a captured run loads there.
         foreach: Update many parameters per call. None uses it where it is faster: on other devices
             than the CPU, and there for small parameters.
         fused: Update all parameters in one launch, on CUDA. None uses it for every parameter that
@@ -124,6 +126,8 @@ class NDAdam(Optimizer):
         }
         self._skipped = SkippedVectors()
         self._numbers = KeptNumbers()
+        self._names = ParameterNames()
+        self._norms = UnitNorms()
         self._just_loaded: set[Tensor] = set()  # parameters not stepped since their state was
         self._device_lrs: dict[int, Tensor] = {}
         super().__init__(params, defaults)
@@ -138,6 +142,8 @@ class NDAdam(Optimizer):
         # Also called when a state dict is loaded, which keeps what has been counted.
         self.__dict__.setdefault("_skipped", SkippedVectors())
         self.__dict__.setdefault("_numbers", KeptNumbers())
+        self.__dict__.setdefault("_names", ParameterNames())
+        self.__dict__.setdefault("_norms", UnitNorms())
         self.__dict__.setdefault("_just_loaded", set())
         self.__dict__.setdefault("_device_lrs", {})
         for group in self.param_groups:
@@ -146,8 +152,14 @@ class NDAdam(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, refuse what cannot be updated, and normalise its weight vectors."""
+        names: list[str] = []
+        if isinstance(param_group, dict) and "names" in param_group:
+            # Not a setting: kept out of the group, so that state dicts look like torch's.
+            names = param_group["names"]
+            param_group = {key: value for key, value in param_group.items() if key != "names"}
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        self._names.learn(group["params"], names)
         index = len(self.param_groups) - 1
         try:
             check_group(group)
@@ -166,7 +178,8 @@ class NDAdam(Optimizer):
         torch would round the float32 moments of half-precision parameters to half precision.
 
         Raises:
-            ValueError: Groups or shapes that do not fit; the optimizer is then as it was.
+            ValueError: Groups or shapes that do not fit, or groups of another optimizer; this one
+                is then as it was.
         """
         before = self.state, self.param_groups
         loaded: dict[str, Any] = {}
@@ -187,6 +200,7 @@ class NDAdam(Optimizer):
 
     def _fit(self, loaded: dict[str, Any]) -> None:
         """Take the moments from what was loaded, in the type and strides of new ones."""
+        check_loaded(loaded["param_groups"])
         saved_ids = [i for group in loaded["param_groups"] for i in group["params"]]
         for index, group in enumerate(self.param_groups):
             check_group(group)
@@ -347,13 +361,14 @@ class NDAdam(Optimizer):
             if grad.layout is not torch.strided:
                 raise RuntimeError(
                     "NDAdam does not support sparse gradients, please consider SparseAdam instead: "
-                    f"got {grad.layout} for {_name_of(group, index, position)}"
+                    f"got {grad.layout} for {self._names.of(group, index, position)}"
                 )
             state = self.state[p]
             if not state:
                 refuse_new_state_in_capture(p)
                 if group["vector_dim"] is not None:
-                    normalise_parameter_(_name_of(group, index, position), p, group["vector_dim"])
+                    name = self._names.of(group, index, position)
+                    self._norms.normalise_(name, p, group["vector_dim"])
                 state.update(new_moments(p, group["vector_dim"]))
             elif self._just_loaded and p in self._just_loaded:
                 self._just_loaded.discard(p)
@@ -365,19 +380,11 @@ class NDAdam(Optimizer):
     def _named(self, index: int) -> Iterator[tuple[str, Tensor]]:
         group = self.param_groups[index]
         for position, p in enumerate(group["params"]):
-            yield _name_of(group, index, position), p
+            yield self._names.of(group, index, position), p
 
     def _normalise_group(self, index: int) -> None:
         vector_dim = self.param_groups[index]["vector_dim"]
         for name, p in self._named(index):
             # A frozen layer keeps its function; its vectors are normalised when it is trained.
             if vector_dim is not None and p.requires_grad:
-                normalise_parameter_(name, p, vector_dim)
-
-
-def _name_of(group: dict[str, Any], index: int, position: int) -> str:
-    """How to call a parameter in a message: by its name where the group knows it."""
-    if "param_names" in group:
-        return str(group["param_names"][position])
-    shape = tuple(group["params"][position].shape)
-    return f"parameter {position} of group {index} with shape {shape}"
+                self._norms.normalise_(name, p, vector_dim)

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from ndadam.weight_vectors import assign_parameters
+from ndadam.weight_vectors import Assignment, assign_parameters
 
 
 def param_groups(
@@ -18,7 +18,8 @@ def param_groups(
 
     Every parameter is in exactly one group; tied weights count once. A group is named "vectors" or
     "scalars". Vectors that lie along another dimension than 0 (transposed convolutions) get a
-    group of their own; empty groups are left out.
+    group of their own; empty groups are left out. ``NDAdam`` calls the parameters in its messages
+    as "names" of a group does.
 
     Args:
         model: Any module; ``describe_groups`` shows what is decided about it.
@@ -26,13 +27,13 @@ def param_groups(
         alpha_s: Learning rate of the scalars. The paper's 0.001.
         weight_decay: L2 coefficient of the scalars. Weight vectors have none: their norm is 1.
     """
-    by_dim: dict[int | None, list[nn.Parameter]] = {}
+    by_dim: dict[int | None, list[Assignment]] = {}
     for assignment in assign_parameters(model):
         if assignment.tied_to is None:
-            by_dim.setdefault(assignment.vector_dim, []).append(assignment.parameter)
+            by_dim.setdefault(assignment.vector_dim, []).append(assignment)
     groups: list[dict[str, Any]] = [
         {
-            "params": by_dim[dim],
+            **_members(by_dim[dim]),
             "lr": alpha_v,
             "vector_dim": dim,
             "weight_decay": 0.0,
@@ -43,7 +44,7 @@ def param_groups(
     if None in by_dim:
         groups.append(
             {
-                "params": by_dim[None],
+                **_members(by_dim[None]),
                 "lr": alpha_s,
                 "vector_dim": None,
                 "weight_decay": weight_decay,
@@ -51,6 +52,13 @@ def param_groups(
             }
         )
     return groups
+
+
+def _members(assignments: list[Assignment]) -> dict[str, Any]:
+    return {
+        "params": [a.parameter for a in assignments],
+        "names": [a.name for a in assignments],
+    }
 
 
 def describe_groups(model: nn.Module) -> str:

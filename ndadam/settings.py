@@ -23,6 +23,17 @@ def check_group(group: dict[str, Any]) -> None:
     check_decay(group)
 
 
+def check_loaded(saved_groups: list[dict[str, Any]]) -> None:
+    """Refuse the groups of another optimizer, with which vectors would become scalars unnoticed."""
+    for index, group in enumerate(saved_groups):
+        if "vector_dim" not in group:
+            raise ValueError(
+                f"group {index} of the loaded state has no vector_dim, so another optimizer than "
+                f"NDAdam has saved it: it holds {sorted(set(group) - {'params'})}. Its moments are "
+                "those of other steps; start NDAdam without them"
+            )
+
+
 def check_decay(group: dict[str, Any]) -> None:
     """Refuse weight decay on weight vectors."""
     if group["vector_dim"] is not None and group["weight_decay"] != 0:

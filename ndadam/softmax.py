@@ -14,7 +14,8 @@ class BatchNormSoftmax(nn.BatchNorm1d):
 
     Takes logits (N, C) and returns the logits that enter the softmax, (N, C): ``gamma_c`` times the
     normalised logit plus a trainable bias. There is no trainable scale: ``gamma_c`` is a
-    hyperparameter (2.5 for CIFAR-10 and 1 for CIFAR-100 in the paper).
+    hyperparameter (2.5 for CIFAR-10 and 1 for CIFAR-100 in the paper). For statistics over several
+    processes use ``ndadam.convert_sync_batchnorm`` in place of torch's.
 
     Args:
         num_classes: C.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ndadam.projection import foreach_tangents_of, tangents_of
 from ndadam.vector_numbers import VectorNumbers
@@ -121,16 +122,26 @@ def not_finite(square: Tensor) -> Tensor | None:
 
     Reading that from another device would wait for it.
     """
-    if square.is_cpu and not torch.compiler.is_compiling() and math.isfinite(square.sum().item()):
+    if _is_readable(square) and math.isfinite(square.sum().item()):
         return None
     return square.isfinite().logical_not_()
+
+
+def has_values(t: Tensor) -> bool:
+    """Whether there are numbers in ``t``: not on the meta device, nor in a ``FakeTensorMode``."""
+    return not (t.is_meta or isinstance(t, FakeTensor))
+
+
+def _is_readable(t: Tensor) -> bool:
+    """Whether a number of ``t`` can be looked at here and now."""
+    return t.is_cpu and not torch.compiler.is_compiling() and has_values(t)
 
 
 def resting(exp_avg_sq: Tensor, broken: Tensor | None) -> Tensor | None:
     """Which vectors this step leaves as they are; None when it is known at once that none."""
     if broken is not None:
         return broken.logical_or(exp_avg_sq == 0)
-    if exp_avg_sq.is_cpu and not torch.compiler.is_compiling() and exp_avg_sq.amin().item() > 0:
+    if _is_readable(exp_avg_sq) and exp_avg_sq.amin().item() > 0:
         return None
     return exp_avg_sq == 0
 

@@ -7,32 +7,39 @@ from torch import Tensor
 
 from ndadam.group_update import other_dims
 from ndadam.sharding import local
-from ndadam.turning import normalise_vectors_
+from ndadam.turning import has_values, normalise_vectors_
 
 _FULL = (torch.float32, torch.float64)
 
 
-def normalise_parameter_(name: str, p: Tensor, vector_dim: int) -> None:
-    """Give the vectors of ``p`` unit norm; warn when some are zero.
+class UnitNorms:
+    """Brings parameters of one optimizer to unit norm, and warns once of vectors that are zero."""
 
-    Those that have it, up to rounding, keep their bits: weights from a checkpoint train on as they
-    were, whether they are loaded before the optimizer is made or after it.
-    """
-    if p.numel() == 0 or p.is_meta:  # what is on no device has no values yet
-        return
-    w, dims = local(p), other_dims(p.dim(), vector_dim)
-    with torch.no_grad():
-        normalised = w.clone()
-        is_zero = normalise_vectors_(normalised, dims)
-        w.copy_(torch.where(_norm_error(w, dims) <= _rounding(w.dtype), w, normalised))
-        zeros = int(is_zero.sum())
-    if zeros:
-        warnings.warn(
-            f"{zeros} of {p.shape[vector_dim]} weight vectors of {name} are zero and cannot be "
-            "normalised: each stays zero until its first step with lr > 0, which gives it unit "
-            "norm in the direction opposite to its gradient",
-            stacklevel=4,
-        )
+    def __init__(self) -> None:
+        self._warned: dict[Tensor, int] = {}
+
+    def normalise_(self, name: str, p: Tensor, vector_dim: int) -> None:
+        """Give the vectors of ``p`` unit norm; warn when some are zero.
+
+        Those that have it, up to rounding, keep their bits: weights from a checkpoint train on as
+        they were, whether they are loaded before the optimizer is made or after it.
+        """
+        if p.numel() == 0 or not has_values(p):
+            return
+        w, dims = local(p), other_dims(p.dim(), vector_dim)
+        with torch.no_grad():
+            normalised = w.clone()
+            is_zero = normalise_vectors_(normalised, dims)
+            w.copy_(torch.where(_norm_error(w, dims) <= _rounding(w.dtype), w, normalised))
+            zeros = int(is_zero.sum())
+        if zeros and self._warned.get(p) != zeros:
+            self._warned[p] = zeros
+            warnings.warn(
+                f"{zeros} of {p.shape[vector_dim]} weight vectors of {name} are zero and cannot "
+                "be normalised: each stays zero until its first gradient and lr > 0, which give "
+                "it unit norm in the direction opposite to that gradient",
+                stacklevel=4,
+            )
 
 
 def renormalise_parameter_(p: Tensor, vector_dim: int) -> None:
@@ -40,6 +47,8 @@ def renormalise_parameter_(p: Tensor, vector_dim: int) -> None:
 
     Another norm is one that is off by more than rounding, in the precision of ``p``.
     """
+    if not has_values(p):
+        return
     w, dims = local(p), other_dims(p.dim(), vector_dim)
     is_unit = _norm_error(w, dims) < max(1e-3, 8 * torch.finfo(w.dtype).eps)
     if not is_unit.all():

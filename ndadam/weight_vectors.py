@@ -112,8 +112,14 @@ def assign_parameters(model: nn.Module) -> list[Assignment]:
     weight from: its rows are not the vectors that the layer uses.
 
     Raises:
+        TypeError: ``model`` is no module.
         ValueError: A parameter of a lazy module that has not seen a batch.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be an nn.Module, got {type(model).__name__}: which parameters hold weight "
+            "vectors follows from the layers they are in, so pass the model, not its parameters"
+        )
     first: dict[nn.Parameter, Assignment] = {}
     layers: dict[str, int] = {}
     assignments = []

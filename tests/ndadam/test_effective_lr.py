@@ -310,3 +310,25 @@ def test_measuring_on_cuda_waits_for_nothing_and_equals_the_cpu():
         records.append(dynamics.drain())
 
     assert records[1].effective_lr == pytest.approx(records[0].effective_lr, rel=1e-6)
+
+
+def test_sparse_gradients_are_measured():
+    embedding = torch.nn.Embedding(3, 2, sparse=True)
+    optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.1)
+    dynamics = EffectiveLR(embedding, optimizer)
+    before = embedding.weight.detach().clone()
+    embedding(torch.tensor([1])).sum().backward()
+    optimizer.step()
+
+    turned = (embedding.weight.detach() - before).norm(dim=1) / before.norm(dim=1)
+    record = dynamics.drain()
+    assert record.effective_lr == pytest.approx([turned.square().mean().sqrt().item()])
+    radial = before[1].sum() / before[1].square().sum()
+    assert record.layers["embedding1"].radial_gradient == pytest.approx([radial.item() / 3])
+
+
+def test_what_is_no_model_is_refused():
+    model = small_net()
+
+    with pytest.raises(TypeError, match=r"model must be an nn\.Module, got SGD"):
+        EffectiveLR(sgd(model), model)

@@ -199,6 +199,28 @@ def random_case(seed, shape=(3, 5), steps=6):
     return w, [torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(steps)]
 
 
+def test_the_oracles_invariances_hold_to_the_last_digits():
+    """As far off as the oracle's own float64; the properties below say it of any case."""
+    known = ORACLES["invariances"]
+    setting = ORACLES["ndadam_2x2_two_steps_paper"]
+    w, grads = double(setting["w0"]), [double(g) for g in setting["grads"]]
+    kept = {"lr": setting["alpha"], "betas": setting["betas"], "vector_dim": 0}
+
+    def ends(w, grads, eps=setting["eps"]):
+        return run(NDAdam, w, grads, eps=eps, **kept)[-1]
+
+    plain, at_eps_0 = ends(w, grads), ends(w, grads, eps=0.0)
+    gaps = {
+        "loss_scale_1000_eps0_max_abs_diff": ends(w, [1000 * g for g in grads], 0.0) - at_eps_0,
+        "weight_init_scale_7_max_abs_diff": ends(7 * w, grads) - plain,
+        "norms_after_each_step_max_abs_dev": torch.linalg.vector_norm(plain, dim=1) - 1,
+    }
+    for key, gap in gaps.items():
+        assert gap.abs().max() <= max(known[key], 4 * torch.finfo(torch.float64).eps), key
+    doubled = ends(w, [1024 * g for g in grads], 0.0)
+    assert torch.equal(doubled, at_eps_0) is known["loss_scale_1024_eps0_bitwise_equal"]
+
+
 SEEDS = st.integers(0, 2**31 - 1)
 
 

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ndadam import NDAdam, param_groups
 
@@ -280,3 +281,41 @@ def test_a_model_without_storage_can_be_given_an_optimizer_as_in_torch():
 
     assert optimizer.state[layer.weight]["exp_avg_sq"].shape == (4, 1)
     assert optimizer.state[layer.weight]["exp_avg"].is_meta
+
+
+@pytest.mark.parametrize("foreach", [None, True, False])
+def test_a_whole_step_runs_on_fake_tensors_as_in_torch(foreach):
+    """Tools that foresee memory run the loop without any numbers."""
+    with FakeTensorMode():
+        layer = torch.nn.Linear(3, 4)
+        optimizer = NDAdam(param_groups(layer), foreach=foreach)
+        for _ in range(2):
+            layer(torch.randn(2, 3)).sum().backward()
+            optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.step()
+
+    assert optimizer.state[layer.weight]["exp_avg_sq"].shape == (4, 1)
+
+
+def test_a_zero_vector_is_warned_of_once_and_by_name():
+    embedding = torch.nn.Embedding(3, 2, padding_idx=0)
+    with pytest.warns(UserWarning, match="1 of 3 weight vectors of 0.weight are zero"):
+        optimizer = NDAdam(param_groups(torch.nn.Sequential(embedding)))
+    embedding(torch.tensor([0, 1])).sum().backward()
+    optimizer.step()  # without a warning, which would be an error
+
+    assert embedding.weight[0].tolist() == [0.0, 0.0]
+
+
+@PATHS
+def test_gradients_may_be_shorter_than_their_parameters(foreach):
+    w, grad = torch.randn(4, 5), torch.randn(4, 5).bfloat16()
+    p, q = torch.nn.Parameter(w.clone()), torch.nn.Parameter(w.clone())
+    p.grad_dtype = torch.bfloat16
+    p.grad, q.grad = grad, grad.float()
+    for parameter in (p, q):
+        NDAdam([parameter], vector_dim=0, foreach=foreach).step()
+
+    assert torch.equal(p, q)
+    assert p.grad is grad

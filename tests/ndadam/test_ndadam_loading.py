@@ -199,3 +199,18 @@ def test_a_state_of_adam_is_refused_where_vectors_need_one_number_each():
     del saved["state"][0]["exp_avg"]
     with pytest.raises(ValueError, match="has no exp_avg: it holds"):
         NDAdam(param_groups(torch.nn.Linear(4, 3, bias=False))).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("vector_dim", [None, 0])
+def test_a_state_without_vectors_is_refused_as_another_optimizers(vector_dim):
+    """Loaded unseen, its groups would make scalars of the vectors."""
+    model = torch.nn.Linear(4, 3, bias=False)
+    adam = torch.optim.AdamW(model.parameters())
+    model.weight.grad = torch.ones(3, 4)
+    adam.step()
+    optimizer = NDAdam(model.parameters(), vector_dim=vector_dim)
+
+    with pytest.raises(ValueError, match="no vector_dim, so another optimizer than NDAdam"):
+        optimizer.load_state_dict(adam.state_dict())
+    assert optimizer.param_groups[0]["vector_dim"] == vector_dim
+    assert not optimizer.state

@@ -92,12 +92,14 @@ def test_groups_carry_their_rates_decay_and_name():
         "vector_dim": 0,
         "weight_decay": 0.0,
         "name": "vectors",
+        "names": ["weight"],
     }
     assert {k: v for k, v in scalars.items() if k != "params"} == {
         "lr": 0.2,
         "vector_dim": None,
         "weight_decay": 0.1,
         "name": "scalars",
+        "names": ["bias"],
     }
 
 
@@ -299,3 +301,30 @@ def test_packed_biases_of_attention_are_called_biases():
 
     assert table.count("bias of MultiheadAttention") == 3  # in_proj_bias, bias_k, bias_v
     assert "no rule" not in table
+
+
+def test_messages_call_parameters_as_the_model_does():
+    model = nn.Sequential(nn.Embedding(4, 3, sparse=True), nn.Linear(3, 2))
+    optimizer = NDAdam(param_groups(model))
+    model(torch.tensor([1])).sum().backward()
+
+    with pytest.raises(RuntimeError, match=r"torch.sparse_coo for 0\.weight"):
+        optimizer.step()
+    assert "names" not in optimizer.param_groups[0]
+    assert all("names" not in group for group in optimizer.state_dict()["param_groups"])
+
+
+def test_groups_may_be_shared_and_joined_with_others():
+    groups = param_groups(nn.Linear(3, 2))
+    extra = {"params": [nn.Parameter(torch.ones(2))]}
+
+    for _ in range(2):
+        optimizer = NDAdam([*groups, extra])
+        assert [len(g["params"]) for g in optimizer.param_groups] == [1, 1, 1]
+    assert [g["names"] for g in groups] == [["weight"], ["bias"]]
+    torch.optim.AdamW(groups)
+
+
+def test_parameters_in_place_of_a_model_are_refused():
+    with pytest.raises(TypeError, match=r"must be an nn\.Module, got generator: .* pass the model"):
+        param_groups(nn.Linear(3, 2).parameters())

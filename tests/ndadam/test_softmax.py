@@ -110,6 +110,8 @@ def test_the_softmax_gradient_equals_the_numbers(eta):
     ratios = softmax_gradient_ratios(logits, target, float(eta))
 
     torch.testing.assert_close(gradient[0], double(expected["grad"]), **EXACT)
+    loss = functional.cross_entropy(float(eta) * logits, target)
+    assert loss.item() == pytest.approx(expected["loss"], rel=1e-9, abs=1e-15)
     assert ratios[0, case["target"]] == 0
     wrong = [c for c in range(4) if c != case["target"]]
     # The quotient that the numbers were made with loses digits where eta is extreme.

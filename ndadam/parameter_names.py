@@ -1,0 +1,26 @@
+"""What the parameters of an optimizer are called in its messages."""
+
+from typing import Any
+
+from torch import Tensor
+
+
+class ParameterNames:
+    """Names that came with the parameter groups: from ``param_groups``, or torch's own."""
+
+    def __init__(self) -> None:
+        self._known: dict[Tensor, str] = {}
+
+    def learn(self, params: list[Tensor], names: list[str]) -> None:
+        """Remember the names of one group, one for each of its parameters or none at all."""
+        if len(names) == len(params):
+            self._known.update(zip(params, names, strict=True))
+
+    def of(self, group: dict[str, Any], index: int, position: int) -> str:
+        """The name of one parameter of a group, or where it is and its shape."""
+        p = group["params"][position]
+        if "param_names" in group:
+            return str(group["param_names"][position])
+        return self._known.get(
+            p, f"parameter {position} of group {index} with shape {tuple(p.shape)}"
+        )
