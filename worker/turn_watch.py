@@ -37,6 +37,7 @@ class TurnWatch(threading.Thread):
 
     def run(self) -> None:
         looks: dict[Held, int] = {}
+        faulthandler.dump_traceback_later(_BLIND * self._limit, exit=True)
         while not self._is_over.wait(self._limit / _LOOKS):
             faulthandler.dump_traceback_later(_BLIND * self._limit, exit=True)
             now = self._held()

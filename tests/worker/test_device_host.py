@@ -14,7 +14,7 @@ import torch
 
 from worker import TrainConfig, train
 from worker.device_host_client import HostedError, hosted_reports
-from worker.device_host_server import _Guest, _Host
+from worker.device_host_server import DEVICE_LOST, _Guest, _Host
 from worker.device_host_wire import Wire, host_address
 from worker.errors import HostLost
 from worker.stop_file import request_stop, withdraw_stop
@@ -58,17 +58,16 @@ def make_task(data_home, tiny_config, tmp_path):
 class Guest(threading.Thread):
     """A trial's shim: collects what it hears."""
 
-    def __init__(self, task, address, **limits):
+    def __init__(self, task, address):
         super().__init__(daemon=True)
         self.task, self.address = task, address
-        self.limits = {"idle_seconds": IDLE} | limits
         self.reports, self.error = [], None
         self.first = threading.Event()
         self.start()
 
     def run(self):
         try:
-            for report in hosted_reports(self.task, self.address, **self.limits):
+            for report in hosted_reports(self.task, self.address, idle_seconds=IDLE):
                 self.reports.append(report)
                 self.first.set()
         except Exception as error:
@@ -270,25 +269,33 @@ def test_a_host_that_dies_is_a_loss_to_its_guests_and_replaced(make_task, addres
     assert report.provenance["pid"] != pid
 
 
-def test_a_trial_that_keeps_the_turn_is_named_and_ended_and_the_others_go_on(make_task, tmp_path):
-    address = host_address(f"stuck {tmp_path}")
-    task = make_task("good", steps=400, report_every=50) | {"checkpoint_seconds": 0.1}
-    stuck = make_task("stuck")
-    # Its reports of before: opening that file waits for somebody who writes into it.
-    Path(stuck["checkpoint_dir"]).mkdir()
-    os.mkfifo(Path(stuck["checkpoint_dir"]) / "reports.jsonl")
+def test_a_trial_that_keeps_the_turn_is_told_so_and_the_host_ends(tmp_path, monkeypatch, caplog):
+    codes = []
+    monkeypatch.setattr("worker.device_host_server.logging.shutdown", lambda: None)
+    monkeypatch.setattr("worker.device_host_server.os._exit", codes.append)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    host = _Host(listener, torch.device("cpu"), 0.0)
+    ours, theirs = socket.socketpair()
+    guest, shim = _Guest(Wire(ours)), Wire(theirs)
+    guest.folder = "/checkpoints/7"
+    host._guests[id(guest)] = guest
 
-    good = Guest(task, address, turn_limit=4.0)
-    while not list(Path(task["checkpoint_dir"]).glob("step-*.ckpt")):
-        assert good.is_alive(), good.error
-        time.sleep(0.01)
-    bad = Guest(stuck, address)
-    good.finish()
-    bad.finish()
+    watch = threading.Thread(target=host.end_for, args=(id(guest),))
+    watch.start()
+    watch.join()
+    logging.getLogger("worker").removeHandler(host._relay)
 
-    assert type(bad.error).__name__ == "TurnKept"
-    assert "in replay" in str(bad.error)
-    assert isinstance(good.error, HostLost)
-    assert f"the trial of {stuck['checkpoint_dir']} kept the turn" in str(good.error)
-    again = Guest(task, address).finish()
-    assert facts(again.reports) == alone(task)
+    told = shim.read()["error"]
+    assert told["name"] == "TurnKept"
+    # Where the thread of the turns is, and whose turn it was.
+    assert "in test_a_trial_that_keeps_the_turn" in told["text"]
+    words = "the trial of /checkpoints/7 kept the turn of all trials of its card, and ended with it"
+    assert told["text"].splitlines()[-1] == f"TurnKept: {words}"
+    # The others are told the last words of the log.
+    assert caplog.messages[-1].splitlines()[-1].strip() == words
+    assert codes == [DEVICE_LOST]
+    for wire in (guest.wire, shim):
+        wire.close()
+    listener.close()
