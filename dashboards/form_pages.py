@@ -1,4 +1,4 @@
-"""The form of a new sweep: filled from a preset, a sweep or a match, checked while typed."""
+"""The forms of new sweeps and matches: filled from what there is, checked while typed."""
 
 import hashlib
 import json
@@ -10,17 +10,16 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.error_pages import PageRoute, error_page
-from dashboards.match_sweep import sweep_from_match
+from dashboards.form_shapes import MATCH, SWEEP, FormShape
 from dashboards.reading import StoreDep
 from dashboards.sent_forms import SentDep
-from dashboards.spec_fields import DATASET, GROUPS, KIND_CELLS, VARIED, control_id
+from dashboards.spec_fields import DATASET, KIND_CELLS, VARIED, control_id
 from dashboards.spec_form import (
     FormValues,
     UnreadableRest,
     form_of,
     reason_place,
     sent_form,
-    small_spec,
     spec_of,
     yaml_text,
 )
@@ -32,13 +31,6 @@ from sweeps.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-#: What an empty form begins with: the question that this product is about.
-STARTER: dict[str, Any] = {
-    "space": {"alpha_v": {"kind": "float", "low": 0.005, "high": 0.5, "log": True}},
-    "sampler": "random",
-    "num_points": 12,
-    "replicates": 3,
-}
 _NO_FORM = (404, "No form here", "These pages only show; hand the spec in with ndsweep submit.")
 
 
@@ -51,71 +43,113 @@ SubmittingDep = Depends(_provided)
 
 
 @router.get("/sweeps/new")
-def new_page(
+def new_sweep(
     preset: str = "",
     source: str = "",
     store: Store = StoreDep,
     submitting: Submitting | None = SubmittingDep,
 ) -> Response:
-    """The form, empty or filled from a preset or from a sweep or match (``source`` is its id)."""
-    if submitting is None:
-        return error_page(*_NO_FORM)
-    origin = ""
-    spec: dict[str, Any] = STARTER
-    if preset:
-        found = read_preset(preset)
-        if found.kind == "match":
-            return error_page(
-                404,
-                "Not a sweep",
-                f"Preset {preset} is a match, not a sweep. Run it from the page of all matches, or "
-                "with `ndsweep match run`.",
-            )
-        spec, origin = found.spec, f"preset {preset}"
-    elif source:
-        sweep = store.get_sweep(source)
-        is_match = sweep.kind == "match"
-        spec = sweep_from_match(sweep) if is_match else small_spec(sweep.spec)
-        origin = f"{sweep.kind} {sweep.name}"
-    return _form_page(submitting, form_of(spec), origin=origin, preset=preset)
+    """The form of a sweep, empty or filled from a preset, or from a sweep or match by its id."""
+    return _new_page(SWEEP, preset, source, store, submitting)
+
+
+@router.get("/matches/new")
+def new_match(
+    preset: str = "",
+    source: str = "",
+    store: Store = StoreDep,
+    submitting: Submitting | None = SubmittingDep,
+) -> Response:
+    """The form of a match, empty or filled from a preset or from another match."""
+    return _new_page(MATCH, preset, source, store, submitting)
 
 
 @router.post("/sweeps/new")
-def change_or_create(
+def change_or_create_sweep(
     sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
 ) -> Response:
     """Add or remove a varied field, bring form and YAML in step, or queue the sweep."""
+    return _change_or_create(SWEEP, sent, submitting)
+
+
+@router.post("/matches/new")
+def change_or_create_match(
+    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
+) -> Response:
+    """Bring form and YAML in step, or queue the match."""
+    return _change_or_create(MATCH, sent, submitting)
+
+
+@router.post("/sweeps/validate")
+def check_sweep(
+    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
+) -> Response:
+    """What the form's sweep would do, and each refusal for its field. Creates nothing."""
+    return _check_part(SWEEP, sent, submitting)
+
+
+@router.post("/matches/validate")
+def check_match(
+    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
+) -> Response:
+    """What the form's match would do, and each refusal for its field. Creates nothing."""
+    return _check_part(MATCH, sent, submitting)
+
+
+def _new_page(
+    shape: FormShape, preset: str, source: str, store: Store, submitting: Submitting | None
+) -> Response:
     if submitting is None:
         return error_page(*_NO_FORM)
-    form, action, key = sent_form(sent), sent.get("action", ""), sent.get("key", "")
+    origin, spec = "", shape.starter
+    if preset:
+        found = read_preset(preset)
+        if found.kind != shape.kind:
+            other = MATCH if shape is SWEEP else SWEEP
+            return RedirectResponse(f"{other.place}/new?preset={found.name}", status_code=307)
+        spec, origin = found.spec, f"preset {preset}"
+    elif source:
+        recorded = store.get_sweep(source)
+        filled = shape.filled_from(recorded)
+        if filled is None:
+            return RedirectResponse(f"/sweeps/new?source={recorded.id}", status_code=307)
+        spec, origin = filled, f"{recorded.kind} {recorded.name}"
+    form = form_of(spec, shape.fields)
+    return _form_page(shape, submitting, form, origin=origin, preset=preset)
+
+
+def _change_or_create(
+    shape: FormShape, sent: dict[str, str], submitting: Submitting | None
+) -> Response:
+    if submitting is None:
+        return error_page(*_NO_FORM)
+    form, action, key = sent_form(sent, shape.fields), sent.get("action", ""), sent.get("key", "")
     origin = sent.get("origin", "")
     if action != "create":
-        return _form_page(submitting, _changed(form, action), origin=origin, key=key)
+        changed = _changed(shape, form, action)
+        return _form_page(shape, submitting, changed, origin=origin, key=key)
     try:
-        spec = spec_of(form)
+        spec = spec_of(form, shape.fields)
         # The same form sent twice makes one sweep; an edited one makes another.
         seal = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()
-        sweep_id = submitting.create("sweep", spec, f"form-{key[:64]}-{seal[:24]}")
+        made = submitting.create(shape.kind, spec, f"form-{key[:64]}-{seal[:24]}")
     except UnreadableRest as error:
         reasons: tuple[FieldReason, ...] = (FieldReason(path="rest", reason=str(error)),)
     except Refused as error:
         reasons = error.reasons
     else:
-        return RedirectResponse(f"/sweeps/{sweep_id}", status_code=303)
+        return RedirectResponse(f"{shape.place}/{made}", status_code=303)
     return _form_page(
-        submitting, form, origin=origin, key=key, checked=Checked(reasons, None), status=422
+        shape, submitting, form, origin=origin, key=key, checked=Checked(reasons, None), status=422
     )
 
 
-@router.post("/sweeps/validate")
-def check_part(
-    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
-) -> Response:
-    """What the form's spec would do, and each refusal for its field. Creates nothing."""
+def _check_part(shape: FormShape, sent: dict[str, str], submitting: Submitting | None) -> Response:
     if submitting is None:
         return error_page(*_NO_FORM)
-    form = sent_form(sent)
-    return page("part_check.html", **_check_values(form, _checked(submitting, form)), oob=True)
+    form = sent_form(sent, shape.fields)
+    checked = _checked(shape, submitting, form)
+    return page("part_check.html", **_check_values(shape, form, checked), oob=True)
 
 
 @router.post("/presets/{name}/submit")
@@ -132,7 +166,7 @@ def submit_preset(name: str, submitting: Submitting | None = SubmittingDep) -> R
     return RedirectResponse(f"/{place}/{made}", status_code=303)
 
 
-def _changed(form: FormValues, action: str) -> FormValues:
+def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
     """Carry out a button; then move what the YAML says of a control into that control."""
     verb, _, index = action.partition("-")
     rows = [row for row in form.rows if row.get("field")]
@@ -146,21 +180,22 @@ def _changed(form: FormValues, action: str) -> FormValues:
         added = [{"field": free, "kind": kind, "log": "on" if kind == "float" else ""}]
     form = replace(form, rows=rows)
     try:
-        stepped = form_of(spec_of(form))
+        stepped = form_of(spec_of(form, shape.fields), shape.fields)
     except UnreadableRest:
         # Kept as typed, so that it can be put right.
         stepped = form
     return replace(stepped, rows=[*stepped.rows, *added])
 
 
-def _checked(submitting: Submitting, form: FormValues) -> Checked:
+def _checked(shape: FormShape, submitting: Submitting, form: FormValues) -> Checked:
     try:
-        return submitting.check(spec_of(form))
+        return submitting.check(shape.kind, spec_of(form, shape.fields))
     except UnreadableRest as error:
         return Checked((FieldReason(path="rest", reason=str(error)),), None)
 
 
 def _form_page(
+    shape: FormShape,
     submitting: Submitting,
     form: FormValues,
     *,
@@ -171,33 +206,33 @@ def _form_page(
     status: int = 200,
 ) -> HTMLResponse:
     return page(
-        "new_sweep.html",
+        "new_spec.html",
         status,
-        title="New sweep",
-        section="sweeps",
-        presets=[p for p in map(read_preset, preset_names()) if p.kind == "sweep"],
+        title=f"New {shape.kind}",
+        section=shape.place.removeprefix("/"),
+        shape=shape,
+        presets=[p for p in map(read_preset, preset_names()) if p.kind == shape.kind],
         preset=preset,
         origin=origin,
         key=key[:64] or secrets.token_urlsafe(12),
-        groups=GROUPS,
         dataset_path=DATASET,
         datasets=submitting.datasets(),
         varied=VARIED,
         kind_cells=KIND_CELLS,
         form=form,
         oob=False,
-        **_check_values(form, checked or _checked(submitting, form)),
+        **_check_values(shape, form, checked or _checked(shape, submitting, form)),
     )
 
 
-def _check_values(form: FormValues, checked: Checked) -> dict[str, Any]:
+def _check_values(shape: FormShape, form: FormValues, checked: Checked) -> dict[str, Any]:
     """What ``part_check.html`` shows: reasons by control, the estimate, the whole spec."""
-    places = [(reason_place(item["path"], form), item) for item in checked.refused]
+    places = [(reason_place(item["path"], form, shape.fields), item) for item in checked.refused]
     reasons: dict[str, list[str]] = {}
     for place, item in places:
         reasons.setdefault(place, []).append(item["reason"])
     try:
-        whole = yaml_text(spec_of(form))
+        whole = yaml_text(spec_of(form, shape.fields))
     except UnreadableRest:
         whole = ""
     return {
@@ -208,15 +243,15 @@ def _check_values(form: FormValues, checked: Checked) -> dict[str, Any]:
         ],
         "estimate": checked.estimate,
         "whole": whole,
-        "reason_places": _places(form),
+        "reason_places": _places(shape, form),
     }
 
 
-def _places(form: FormValues) -> list[str]:
+def _places(shape: FormShape, form: FormValues) -> list[str]:
     """Every control that can hold a reason."""
     rows = [
         f"space.{index}.{cell}"
         for index, row in enumerate(form.rows)
         for cell in ("field", *KIND_CELLS.get(row.get("kind", ""), ()))
     ]
-    return [*(field.path for group in GROUPS for field in group.fields), "space", *rows, "rest"]
+    return [*shape.fields, *(["space"] if shape.varies else []), *rows, "rest"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from markupsafe import Markup
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from dashboards.formatting import caption, config_value
@@ -25,12 +26,14 @@ class FormField:
     kind: FieldKind = "value"
     choices: tuple[str, ...] = ()
     hint: str = ""
+    #: The spec that the path is a place in.
+    of: type[BaseModel] = SweepSpec
 
     @property
     def default(self) -> str:
         """What an unset field means, "" where that depends on other fields."""
         owner, _, name = self.path.rpartition(".")
-        model = TrainConfig if owner == "base" else SweepSpec if not owner else None
+        model = TrainConfig if owner == "base" else self.of if not owner else None
         known = model.model_fields[name].default if model is not None else None
         return "" if known is None or known is PydanticUndefined else config_value(known)
 
@@ -136,7 +139,8 @@ GROUPS = (
         ),
     ),
 )
-FIELDS = {field.path: field for group in GROUPS for field in group.fields}
+#: Groups that stand above what varies.
+ABOVE = 3
 
 #: Fields that a sweep can vary, those of the paper first.
 VARIED = tuple(

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from dashboards.spec_fields import CELLS, FIELDS, KIND_CELLS, FormField
+from dashboards.spec_fields import CELLS, KIND_CELLS, FormField
 from sweeps.errors import UnreadableSpec
-from sweeps.spec import SweepSpec
 from sweeps.spec_text import read_yaml
 
+#: Path -> control, of the form that a spec is laid out over.
+Fields = Mapping[str, FormField]
 #: Rows of varied fields that a form may send; a spec may have 50.
 MAX_ROWS = 60
 
@@ -38,11 +39,11 @@ class UnreadableRest(ValueError):
     """The YAML of the rest is not a mapping, or not YAML; the message says where."""
 
 
-def form_of(spec: Mapping[str, Any]) -> FormValues:
+def form_of(spec: Mapping[str, Any], known: Fields) -> FormValues:
     """Lay a spec out over the controls of the form."""
     left: dict[str, Any] = deepcopy(dict(spec))
     fields = {}
-    for path, control in FIELDS.items():
+    for path, control in known.items():
         text = _text_of(control, _get(left, path))
         if text is not None:
             fields[path] = text
@@ -58,12 +59,12 @@ def form_of(spec: Mapping[str, Any]) -> FormValues:
     return FormValues({k: v for k, v in fields.items() if v}, rows, yaml_text(rest) if rest else "")
 
 
-def spec_of(form: FormValues) -> dict[str, Any]:
+def spec_of(form: FormValues, known: Fields) -> dict[str, Any]:
     """The spec that a form describes. Raises UnreadableRest."""
     spec: dict[str, Any] = {"name": "", "base": {}}
     for path, text in form.fields.items():
-        if text.strip() and path in FIELDS:
-            _set(spec, path, _value_of(FIELDS[path], text.strip()))
+        if text.strip() and path in known:
+            _set(spec, path, _value_of(known[path], text.strip()))
     space = {row["field"]: _domain_of(row) for row in form.rows if row.get("field")}
     if space:
         spec["space"] = space
@@ -76,22 +77,22 @@ def spec_of(form: FormValues) -> dict[str, Any]:
     return _merged(spec, rest or {})
 
 
-def sent_form(pairs: Mapping[str, str]) -> FormValues:
+def sent_form(pairs: Mapping[str, str], known: Fields) -> FormValues:
     """Read what a browser sends: controls by path, rows as ``space.0.low``."""
     rows: dict[int, dict[str, str]] = {}
     for name, text in pairs.items():
         part, _, cell = name.removeprefix("space.").partition(".")
         if name.startswith("space.") and part.isdigit() and int(part) < MAX_ROWS:
             rows.setdefault(int(part), {})[cell] = text
-    fields = {name: pairs[name] for name in FIELDS if pairs.get(name, "").strip()}
+    fields = {name: pairs[name] for name in known if pairs.get(name, "").strip()}
     rest = pairs.get("rest", "").replace("\r\n", "\n")
     return FormValues(fields, [rows[index] for index in sorted(rows)], rest)
 
 
-def small_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+def small_spec(spec: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """A stored spec without what is the default anyway, to be edited by a person."""
     try:
-        known = SweepSpec.model_validate(dict(spec))
+        known = model.model_validate(dict(spec))
     except ValidationError:
         # A spec of another version: shown as it is, and refused where it must be.
         return _without_empty(deepcopy(dict(spec)))
@@ -104,7 +105,7 @@ def yaml_text(values: Any) -> str:
     return str(text)
 
 
-def reason_place(path: str, form: FormValues) -> str:
+def reason_place(path: str, form: FormValues, known: Fields) -> str:
     """The control that a refused path belongs to: its path, ``space.0.low``, ``rest``, or ""."""
     parts = path.split(".")
     if parts[0] == "space":
@@ -115,9 +116,9 @@ def reason_place(path: str, form: FormValues) -> str:
                 return f"space.{index}.{cell}"
         return "space"
     for length in range(len(parts), 0, -1):
-        known = ".".join(parts[:length])
-        if known in FIELDS:
-            return known
+        place = ".".join(parts[:length])
+        if place in known:
+            return place
     return "rest" if path else ""
 
 

@@ -1,10 +1,11 @@
-"""What the form of a new sweep asks of the service: check a spec, and queue it."""
+"""What the forms of sweeps and matches ask of the service: check a spec, and queue it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sweeps.explain import FieldReason
+from sweeps.records import Kind
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,31 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class MatchEstimate:
+    """What a match would do, and what theory says of it before anything runs."""
+
+    #: The target's open field, and its rate under each criterion by the closed form.
+    rate_name: str
+    rates: tuple[tuple[str, float], ...]
+    #: What the verdict will use.
+    criterion: str
+    level: str
+    #: Steps that the verdict looks at: start <= step < stop.
+    window: tuple[int, int]
+    #: Without corrections, and with as many as may be made.
+    least_trials: int
+    most_trials: int
+    #: Optimizer steps of as many trials as may be made.
+    most_steps: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Checked:
     """The answer to a spec: what is refused, or what it would do."""
 
     refused: tuple[FieldReason, ...]
-    estimate: Estimate | None
+    estimate: Estimate | MatchEstimate | None
 
 
 class Refused(Exception):
@@ -45,10 +66,10 @@ class Submitting(Protocol):
     def datasets(self) -> list[str]:
         """Names of the prepared data sets."""
 
-    def check(self, spec: Mapping[str, Any]) -> Checked:
-        """Say what ``POST /sweeps/validate`` of the API would; creates nothing."""
+    def check(self, kind: Kind, spec: Mapping[str, Any]) -> Checked:
+        """Say what a spec would do, or what the API would refuse of it; creates nothing."""
 
-    def create(self, kind: str, spec: Mapping[str, Any], key: str) -> str:
+    def create(self, kind: Kind, spec: Mapping[str, Any], key: str) -> str:
         """Queue a spec and return the id; the same key and spec give the same sweep.
 
         Raises:

@@ -9,6 +9,7 @@ from dashboards.submitting import Checked, Estimate, Refused
 from service.documents import RefusedDocument, check_plain
 from service.errors import ApiError
 from service.forecast import describe_sweep
+from service.match_estimate import match_estimate
 from service.settings import Settings
 from service.submission import queue, refuse_what_cannot_run
 from sweeps.explain import FieldReason, explain
@@ -30,18 +31,22 @@ class PageSubmission:
         """Names of the data sets that are prepared on this machine."""
         return [info.name for info in list_datasets(self._settings.data_home())]
 
-    def check(self, spec: Mapping[str, Any]) -> Checked:
-        """Say what a sweep's spec would do, or which fields are refused. Creates nothing."""
+    def check(self, kind: Kind, spec: Mapping[str, Any]) -> Checked:
+        """Say what a spec would do, or which fields are refused. Creates nothing."""
         try:
-            parsed = _parsed("sweep", spec)
-            assert isinstance(parsed, SweepSpec)
+            parsed = _parsed(kind, spec)
             refuse_what_cannot_run(parsed, self._store, self._settings)
         except Refused as refused:
             return Checked(refused.reasons, None)
         except ApiError as error:
             return Checked(reasons_of(error), None)
-        found = describe_sweep(parsed, self._store, self._settings)
-        estimate = Estimate(
+        if isinstance(parsed, MatchSpec):
+            return Checked((), match_estimate(parsed))
+        return Checked((), self._sweep_estimate(parsed))
+
+    def _sweep_estimate(self, spec: SweepSpec) -> Estimate:
+        found = describe_sweep(spec, self._store, self._settings)
+        return Estimate(
             trials=found.trials,
             points=found.points,
             replicates=found.replicates,
@@ -50,14 +55,12 @@ class PageSubmission:
             detectable_difference=found.detectable_difference,
             notes=tuple(found.notes),
         )
-        return Checked((), estimate)
 
-    def create(self, kind: str, spec: Mapping[str, Any], key: str) -> str:
+    def create(self, kind: Kind, spec: Mapping[str, Any], key: str) -> str:
         """Queue a sweep or a match; return its id. Raises Refused."""
-        which: Kind = "match" if kind == "match" else "sweep"
-        parsed = _parsed(which, spec)
+        parsed = _parsed(kind, spec)
         try:
-            return queue(which, parsed, key, self._store, self._settings).id
+            return queue(kind, parsed, key, self._store, self._settings).id
         except ApiError as error:
             raise Refused(reasons_of(error)) from error
 

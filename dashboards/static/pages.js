@@ -33,29 +33,28 @@ function inPageColours(layout) {
   return themed;
 }
 
-const config = (name) => ({
+const config = () => ({
   responsive: true,
   displaylogo: false,
   displayModeBar: true,
   // Nothing leaves this service: no button that sends the chart elsewhere.
   showSendToCloud: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"],
-  toImageButtonOptions: { format: "png", filename: name, scale: 2 },
-  modeBarButtonsToAdd: [
-    {
-      name: "Download plot as SVG",
-      icon: Plotly.Icons.disk,
-      click: (plot) => Plotly.downloadImage(plot, { format: "svg", filename: name }),
-    },
-  ],
+  // Saving has buttons of its own, above the plot.
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud", "toImage"],
 });
 
-function say(element, text) {
+function clear(element) {
   if (element.classList.contains("js-plotly-plot")) Plotly.purge(element);
+  element.replaceChildren();
+}
+
+function say(element, text) {
+  clear(element);
   const message = document.createElement("p");
   message.className = "plot-message";
   message.textContent = text;
   element.replaceChildren(message);
+  offerImages(element, false);
 }
 
 // A plot draws for a tenth of a second or more, and ten asked for at once would all come last. So
@@ -116,11 +115,33 @@ async function fetchAndDraw(element) {
     say(element, answer.empty);
     return;
   }
-  if (!element.figure) element.replaceChildren();
+  if (!element.figure) clear(element);
   element.figure = answer;
-  await Plotly.react(element, answer.data, inPageColours(answer.layout), config(answer.name));
+  await Plotly.react(element, answer.data, inPageColours(answer.layout), config());
   element.dataset.drawn = String(request);
+  offerImages(element, true);
 }
+
+// The buttons that save a plot as an image are there while there is a plot: the keyboard reaches
+// them, unlike the ones that plotly draws.
+function offerImages(element, isDrawn) {
+  for (const button of document.querySelectorAll(`button[data-of="${element.id}"]`)) button.hidden = !isDrawn;
+}
+
+// Images are for papers and slides: dark ink on white, whatever the page looks like.
+function saveImage(button) {
+  const element = document.getElementById(button.dataset.of);
+  const { data, layout, name } = element.figure;
+  const { width, height } = element.getBoundingClientRect();
+  const printed = { ...inPageColours(layout), ...PRINTED, width, height };
+  for (const key of Object.keys(printed).filter((k) => /^[xy]axis/.test(k))) {
+    printed[key] = { ...printed[key], gridcolor: "#e9ecf0", linecolor: "#b9c1cb", tickcolor: "#b9c1cb" };
+  }
+  if (layout.annotations) printed.annotations = layout.annotations.map((label) => ({ bgcolor: "#ffffff", ...label }));
+  const format = button.dataset.image;
+  return Plotly.downloadImage({ data, layout: printed }, { format, filename: name, width, height, scale: format === "png" ? 2 : 1 });
+}
+const PRINTED = { paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", font: { family: "Helvetica, Arial, sans-serif", size: 12.5, color: "#1a2029" } };
 
 const near = new IntersectionObserver(
   (entries) => {
@@ -158,7 +179,7 @@ function choosePlot(select) {
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const element of document.querySelectorAll("[data-plot]")) {
-    if (element.figure) Plotly.react(element, element.figure.data, inPageColours(element.figure.layout), config(element.figure.name));
+    if (element.figure) Plotly.react(element, element.figure.data, inPageColours(element.figure.layout), config());
   }
 });
 
@@ -261,6 +282,9 @@ async function act(form, event) {
 
 document.addEventListener("submit", (event) => {
   if (event.target.matches("form[data-action]")) act(event.target, event);
+});
+document.addEventListener("click", (event) => {
+  if (event.target.matches("button[data-image]")) saveImage(event.target);
 });
 document.addEventListener("change", (event) => {
   if (event.target.matches("select[data-plot-select]")) choosePlot(event.target);

@@ -240,3 +240,81 @@ def test_the_form_works_behind_a_token_with_the_login_s_cookie(
     assert made.status_code == 303
     [sweep] = empty_store.list_sweeps().items
     assert made.headers["location"] == f"/sweeps/{sweep.id}"
+
+
+MATCH = {
+    "name": "by-hand",
+    "base.dataset": "digits",
+    "base.recipe": "paper-wrn",
+    "base.depth": "10",
+    "base.widen_factor": "1",
+    "base.batch_size": "32",
+    "base.steps": "2400",
+    "base.lr_schedule": "constant",
+    "base.gamma_c": "2.5",
+    "source.optimizer": "sgd",
+    "source.lr": "0.1",
+    "source.momentum": "0.9",
+    "source.weight_decay": "0.001",
+    "target.optimizer": "ndadam",
+    "replicates": "3",
+    "rest": "base: {crop_pad: 1, flip: false, last_batch: drop, validation_fraction: 0.0}",
+    "key": "one",
+}
+
+
+class TestMatchForm:
+    def test_the_closed_form_answers_while_the_form_is_filled(
+        self, form_client: TestClient, empty_store: Store
+    ) -> None:
+        html = form_client.post("/matches/validate", data=MATCH).text
+
+        # sqrt(2 · 0.1 · 0.001 / 1.9) over sqrt(0.1 / 1.9) is 0.0447; on the sphere a little more.
+        assert "Ready to submit" in html
+        assert re.search(r"0\.04496 <small>stationary: what the verdict uses", html), html
+        assert re.search(r"6 to 9 <small>", html)
+        assert re.search(r"steps 1.?400 to 2.?400", html)
+        assert empty_store.list_sweeps().items == []
+
+    def test_a_refusal_stands_at_the_arm_s_field(self, form_client: TestClient) -> None:
+        wrong = {**MATCH, "source.momentum": "1.5", "tolerance": "3"}
+        html = form_client.post("/matches/validate", data=wrong).text
+
+        assert "got 1.5" in reason_at(html, "source-momentum")
+        assert reason_at(html, "tolerance") != ""
+        open_rate = {**MATCH, "rest": "target: {alpha_v: 0.1}"}
+        assert "is what the match finds" in reason_at(
+            form_client.post("/matches/validate", data=open_rate).text, "rest"
+        )
+
+    def test_a_match_is_cloned_edited_and_queued_once(
+        self, form_client: TestClient, empty_store: Store
+    ) -> None:
+        for _ in range(2):
+            made = form_client.post("/matches/new", data={**MATCH, "action": "create"})
+        [match] = empty_store.list_sweeps().items
+        assert (match.kind, made.headers["location"]) == ("match", f"/matches/{match.id}")
+        page = form_client.get(f"/matches/{match.id}").text
+        assert f'href="/matches/new?source={match.id}"' in page
+
+        html = form_client.get(f"/matches/new?source={match.id}").text
+        assert "Filled from match by-hand" in html
+        assert value_of(html, "source-lr") == "0.1"
+        assert "crop_pad: 1" in html
+        edited = {**MATCH, "source.lr": "0.2", "action": "create"}
+        form_client.post("/matches/new", data=edited)
+        rates = {one.spec["source"]["lr"] for one in empty_store.list_sweeps().items}
+        assert rates == {0.1, 0.2}
+
+    def test_presets_and_sources_of_the_other_kind_lead_to_its_form(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        def target(address: str) -> str:
+            return client.get(address, follow_redirects=False).headers["location"]
+
+        assert target("/sweeps/new?preset=quickstart-match") == (
+            "/matches/new?preset=quickstart-match"
+        )
+        assert target("/matches/new?preset=quickstart") == "/sweeps/new?preset=quickstart"
+        assert target(f"/matches/new?source={seeded.sweep}") == f"/sweeps/new?source={seeded.sweep}"
+        assert "Ready to submit" in client.get("/matches/new?preset=quickstart-match").text

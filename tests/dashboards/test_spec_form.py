@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.spec_fields import FIELDS
+from dashboards.form_shapes import MATCH, SWEEP
 from dashboards.spec_form import (
     FormValues,
     UnreadableRest,
@@ -15,9 +15,11 @@ from dashboards.spec_form import (
     small_spec,
     spec_of,
 )
+from sweeps.match_spec import MatchSpec
 from sweeps.presets import preset_names, read_preset
 from sweeps.spec import SweepSpec
 
+FIELDS = SWEEP.fields
 PRESETS = [name for name in preset_names() if read_preset(name).kind == "sweep"]
 
 
@@ -35,7 +37,7 @@ def sent_by_browser(form: FormValues) -> dict[str, str]:
 def test_a_preset_comes_back_from_the_form_as_it_was(name: str) -> None:
     spec = read_preset(name).spec
 
-    back = spec_of(sent_form(sent_by_browser(form_of(spec))))
+    back = spec_of(sent_form(sent_by_browser(form_of(spec, FIELDS)), FIELDS), FIELDS)
 
     assert SweepSpec.model_validate(back) == SweepSpec.model_validate(spec)
 
@@ -44,17 +46,17 @@ def test_a_preset_comes_back_from_the_form_as_it_was(name: str) -> None:
 def test_a_stored_spec_is_shown_without_its_defaults_and_means_the_same(name: str) -> None:
     stored = SweepSpec.model_validate(read_preset(name).spec).model_dump(mode="json")
 
-    small = small_spec(stored)
+    small = small_spec(stored, SweepSpec)
 
     assert SweepSpec.model_validate(small) == SweepSpec.model_validate(read_preset(name).spec)
     assert "concurrency" not in small
-    assert "limits" not in form_of(small).rest
+    assert "limits" not in form_of(small, FIELDS).rest
 
 
 def test_what_no_control_covers_stays_in_the_yaml() -> None:
     spec = {"name": "a", "base": {"depth": 10, "flip": False}, "initial_points": [{"lr": 0.1}]}
 
-    form = form_of(spec)
+    form = form_of(spec, FIELDS)
 
     assert form.fields == {"name": "a", "base.depth": "10"}
     assert form.rest == "base:\n  flip: false\ninitial_points:\n- lr: 0.1\n"
@@ -63,7 +65,7 @@ def test_what_no_control_covers_stays_in_the_yaml() -> None:
 def test_what_the_yaml_says_of_a_control_wins_and_moves_into_it() -> None:
     form = FormValues({"replicates": "3"}, [], "replicates: 5\nbase: {depth: 10, crop_pad: 1}")
 
-    stepped = form_of(spec_of(form))
+    stepped = form_of(spec_of(form, FIELDS), FIELDS)
 
     assert stepped.fields["replicates"] == "5"
     assert stepped.fields["base.depth"] == "10"
@@ -75,7 +77,7 @@ def test_what_the_yaml_says_of_a_control_wins_and_moves_into_it() -> None:
     [("0.05", 0.05), ("1e-3", 1e-3), ("10", 10), ("null", None), ("fast", "fast"), ("[1", "[1")],
 )
 def test_a_value_is_read_as_yaml_reads_it(text: str, value: Any) -> None:
-    spec = spec_of(FormValues({"base.alpha_v": text}))
+    spec = spec_of(FormValues({"base.alpha_v": text}), FIELDS)
 
     assert spec["base"]["alpha_v"] == value
 
@@ -86,22 +88,22 @@ def test_a_value_is_read_as_yaml_reads_it(text: str, value: Any) -> None:
 def test_a_value_is_written_so_that_it_reads_back(value: Any) -> None:
     row = {"field": "optimizer", "kind": "choice", "values": shown_value(value)}
 
-    assert spec_of(FormValues({}, [row]))["space"]["optimizer"]["values"] == [value]
+    assert spec_of(FormValues({}, [row]), FIELDS)["space"]["optimizer"]["values"] == [value]
 
 
 def test_conditions_are_written_and_read() -> None:
     domain = {"kind": "float", "low": 0.1, "high": 1, "when": {"optimizer": ["sgd", "adam"]}}
 
-    [row] = form_of({"space": {"lr": domain}}).rows
+    [row] = form_of({"space": {"lr": domain}}, FIELDS).rows
 
     assert row["when"] == "optimizer: [sgd, adam]"
-    assert spec_of(FormValues({}, [row]))["space"]["lr"] == domain
+    assert spec_of(FormValues({}, [row]), FIELDS)["space"]["lr"] == domain
 
 
 @pytest.mark.parametrize("rest", ["- a list", "just words", "a: [1", "a: 1\na: 2"])
 def test_yaml_that_is_no_mapping_is_refused(rest: str) -> None:
     with pytest.raises(UnreadableRest):
-        spec_of(FormValues({}, [], rest))
+        spec_of(FormValues({}, [], rest), FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +124,11 @@ def test_yaml_that_is_no_mapping_is_refused(rest: str) -> None:
 def test_a_refusal_is_shown_at_its_control(path: str, place: str) -> None:
     form = FormValues({}, [{"field": "lr", "kind": "float"}])
 
-    assert reason_place(path, form) == place
+    assert reason_place(path, form, FIELDS) == place
 
 
 def test_rows_without_end_are_not_read() -> None:
-    form = sent_form({f"space.{index}.field": "lr" for index in range(500)})
+    form = sent_form({f"space.{index}.field": "lr" for index in range(500)}, FIELDS)
 
     assert len(form.rows) == 60
 
@@ -144,10 +146,28 @@ def test_every_control_stands_for_a_field_of_the_spec() -> None:
     ):
         known |= {f"{part}.{name}" for name in schema["$defs"][model]["properties"]}
 
-    assert set(FIELDS) <= known
+    assert set(SWEEP.fields) <= known
 
 
 def test_several_trials_of_one_card_are_a_field_of_the_form() -> None:
-    spec = spec_of(FormValues({"resources.gpus": "1", "resources.trials_per_gpu": "4"}))
+    spec = spec_of(FormValues({"resources.gpus": "1", "resources.trials_per_gpu": "4"}), FIELDS)
 
     assert spec["resources"] == {"gpus": 1, "trials_per_gpu": 4}
+
+
+MATCHES = [name for name in preset_names() if read_preset(name).kind == "match"]
+
+
+@pytest.mark.parametrize("name", MATCHES)
+def test_a_match_comes_back_from_its_form_as_it_was(name: str) -> None:
+    stored = MatchSpec.model_validate(read_preset(name).spec).model_dump(mode="json")
+
+    small = small_spec(stored, MatchSpec)
+    form = form_of(small, MATCH.fields)
+    back = spec_of(sent_form(sent_by_browser(form), MATCH.fields), MATCH.fields)
+
+    assert MatchSpec.model_validate(back) == MatchSpec.model_validate(stored)
+    assert form.fields["source.momentum"] == "0.9"
+    assert "betas" in form.rest
+    assert reason_place("source.lr", form, MATCH.fields) == "source.lr"
+    assert reason_place("target.betas.1", form, MATCH.fields) == "rest"
