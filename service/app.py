@@ -9,6 +9,7 @@ from dashboards.pages import pages_router
 from service.auth import Guard
 from service.checkpoint_files import trial_checkpoints
 from service.errors import add_error_handlers
+from service.inputs import parameters_once
 from service.log_tail import trial_log
 from service.monitoring import API, RequestCounts, Totals
 from service.page_steering import PageSteering
@@ -39,9 +40,10 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.add_middleware(Guard, secret=app.state.secret)
     app.add_middleware(RequestCounts, totals=app.state.totals)
     add_error_handlers(app)
-    documented = [Depends(HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set."))]
+    token = HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set.")
+    everywhere = [Depends(token), Depends(parameters_once)]
     for router in ROUTERS:
-        app.include_router(router, prefix=API, dependencies=documented)
+        app.include_router(router, prefix=API, dependencies=everywhere)
     pages = pages_router(
         store,
         read_log=partial(trial_log, settings.home),

@@ -5,7 +5,10 @@ from typing import Annotated, Literal
 from fastapi import Depends, Header, Path, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from service.errors import MAX_FIELDS, ApiError
+from service.outputs import FieldOut
 from service.settings import Settings
+from sweeps.explain import shown
 from sweeps.records import Kind, SweepState, TrialState
 from sweeps.spec import Label
 from sweeps.spec_model import SpecModel, printable
@@ -47,6 +50,28 @@ class _Query(BaseModel):
     """A query string; a parameter that the route does not know is refused, not ignored."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+#: Parameters that stand for a list.
+_REPEATED = frozenset({"name"})
+
+
+async def parameters_once(request: Request) -> None:
+    """Refuse a parameter that is given twice, where one would be ignored, and any that has no use.
+
+    Raises ApiError 422.
+    """
+    given = [name for name, _ in request.query_params.multi_items()]
+    takes_none = not request.scope["route"].dependant.query_params
+    fields = []
+    for name in dict.fromkeys(given):
+        if takes_none:
+            fields.append(FieldOut(path=name[:80], reason=f"{shown(name)} is not a parameter here"))
+        elif given.count(name) > 1 and name not in _REPEATED:
+            reason = f"{shown(name)} must be given once, got it {given.count(name)} times"
+            fields.append(FieldOut(path=name[:80], reason=reason))
+    if fields:
+        raise ApiError(422, "InvalidQuery", fields[0].reason, fields[:MAX_FIELDS])
 
 
 class PageQuery(_Query):

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.branches import grid
 from sweeps.errors import SweepsError
-from sweeps.explain import in_words
-from sweeps.spec import SweepSpec, load_spec_text
+from sweeps.explain import in_words, shown
+from sweeps.spec import MODELS, SweepSpec, load_spec_text
 from worker.config import FieldError, TrainConfig
 from worker.datasets import dataset_info
 from worker.errors import WorkerError
@@ -99,6 +99,12 @@ def plan_runs(specs: Sequence[SweepSpec], data_home: Path) -> list[PlannedRun]:
             num_steps = check_fits(config, dataset_info(config.dataset, data_home)).num_steps
         except (FieldError, WorkerError) as error:
             raise BatchRefused(f"{spec.name}: {error}") from error
+        most = spec.limits.steps
+        if most is not None and num_steps > most:
+            raise BatchRefused(
+                f"{spec.name}: limits.steps must be at least the {num_steps:,} steps of a run, got "
+                f"{most:,}: raise it, or shorten the runs"
+            )
         run = PlannedRun(config, config.key(), num_steps, (member,))
         earlier = found.get(run.name)
         if earlier is not None:
@@ -145,11 +151,6 @@ def _sequence(spec: SweepSpec, wanted: int) -> Iterable[dict[str, Any]]:
         yield from _grid(spec)
     elif spec.sampler in ("random", "qmc"):
         yield from _drawn(spec)
-    else:
-        raise BatchRefused(
-            f"{spec.name}: sampler {spec.sampler!r} chooses points from results, which needs a "
-            "running service: use `ndsweep submit`, or sampler grid, random or qmc"
-        )
 
 
 def _grid(spec: SweepSpec) -> Iterator[dict[str, Any]]:
@@ -193,20 +194,36 @@ def _is_match(values: Any) -> bool:
     return isinstance(values, dict) and "source" in values
 
 
+#: What a batch cannot do: field, why not, and what to do instead.
+_REFUSED = (
+    ("scheduler", "which stops no point early", "remove it"),
+    ("budget.gpu_hours", "which counts none", "end it with --until"),
+    ("budget.wall_seconds", "which has a clock of its own", "end it with --until"),
+    ("budget.steps", "which runs all that it plans", "set num_points or budget.trials"),
+    ("limits.wall_seconds", "which ends no run early", "remove it and end the batch with --until"),
+    ("limits.gpu_hours", "which ends no run early", "remove it and end the batch with --until"),
+)
+
+
 def _check_can_run(path: Path, spec: SweepSpec) -> None:
+    if spec.sampler in MODELS:
+        raise BatchRefused(
+            f"{path}: sampler must be grid, random, qmc or list in a batch, which plans every run "
+            f"before it has a result; got {spec.sampler!r}: choose one of them, or run the spec "
+            "with a service (`ndsweep submit`)"
+        )
     if spec.num_trials() > MAX_RUNS:
         raise BatchRefused(
             f"{path}: a batch plans its runs ahead and may have {MAX_RUNS:,}, this spec has "
             f"{spec.num_trials():,}; set num_points, or submit it to a service"
         )
-    if spec.scheduler is not None:
-        raise BatchRefused(
-            f"{path}: scheduler must be none in a batch, which stops no point early; "
-            f"got {spec.scheduler.kind!r}"
-        )
-    for name in ("gpu_hours", "wall_seconds"):
-        if getattr(spec.budget, name) is not None:
+    for field, why, instead in _REFUSED:
+        value: Any = spec
+        for name in field.split("."):
+            value = getattr(value, name)
+        if value is not None:
             raise BatchRefused(
-                f"{path}: budget.{name} must be none in a batch, use --until; "
-                f"got {getattr(spec.budget, name)}"
+                f"{path}: {field} must be none in a batch, {why}; got "
+                f"{shown(getattr(value, 'kind', value))}: {instead}, or run the spec with a "
+                "service (`ndsweep submit`)"
             )

@@ -42,7 +42,7 @@ _SPARE = 15.0
 #: Between attempts to start a driver when the last one found no cluster.
 _NO_CLUSTER_PAUSE = 3.0
 #: A driver that is told to end promises 10.
-_STOP = 10.0
+_STOP, _MIRROR_STOP = 7.0, 1.0
 
 #: Exit codes of a driver, see sweeps.driver, which would load Ray.
 NO_CLUSTER, TAKEN = 75, 76
@@ -266,7 +266,8 @@ def run(
         threading.Thread(target=keep_within, args=caretaker, name="keep", daemon=True).start()
     runner.run(stop)
     if mirror is not None:
-        mirror.join(5.0)
+        # It was told when the drivers were; what it has not sent, the next one sends.
+        mirror.join(_MIRROR_STOP)
     store.close()
 
 

@@ -220,6 +220,20 @@ class TestList:
 
         assert body["fields"][0]["path"] == next(iter(query))
 
+    def test_a_parameter_given_twice_or_in_vain_is_refused_and_not_ignored(
+        self, client, trained, assert_error
+    ):
+        sweep_id = trained.id
+        for path, reason in (
+            (f"{SWEEPS}?limit=1&limit=2", "'limit' must be given once, got it 2 times"),
+            (f"{SWEEPS}/{sweep_id}?limit=1", "'limit' is not a parameter here"),
+            ("/api/v1/presets?name=quickstart", "'name' is not a parameter here"),
+        ):
+            body = assert_error(client.get(path), 422, "InvalidQuery")
+            assert body["fields"][0]["reason"] == reason
+        two = client.get(f"{SWEEPS}/{sweep_id}/trials/0/metrics?name=validation_error&name=none")
+        assert list(two.json()["metrics"]) == ["validation_error"]
+
 
 class TestOne:
     def test_shows_counts_and_the_best_point_marked_as_selected(self, client, trained):

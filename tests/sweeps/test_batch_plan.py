@@ -98,15 +98,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             "scheduler": {"kind": "asha", "min_steps": 2},
             "objective": {"metric": "train_loss"},
         },
-        "scheduler must be none in a batch",
+        "scheduler must be none in a batch, which stops no point early; got 'asha': remove it",
     ),
-    ({"budget": {"gpu_hours": 1.0}}, "budget.gpu_hours must be none in a batch, use --until"),
+    ({"budget": {"gpu_hours": 1.5}}, r"budget.gpu_hours must be none .* got 1.5: end it with"),
+    ({"budget": {"wall_seconds": 60.0}}, r"budget.wall_seconds must be none .* got 60.0: end it"),
+    ({"budget": {"steps": 100}}, r"budget.steps must be none .* got 100: set num_points or"),
+    ({"limits": {"wall_seconds": 60.0}}, r"limits.wall_seconds must be none .* got 60.0: remove"),
+    ({"limits": {"gpu_hours": 1.0}}, r"limits.gpu_hours must be none in a batch"),
+    (
+        {"base": {"steps": None, "epochs": 2}, "limits": {"steps": 3}},
+        r"limits.steps must be at least the \d+ steps of a run, got 3: raise it",
+    ),
     ({"base": {"depth": 11}}, "depth must be 6n [+] 4"),
     ({"base": {"batch_size": 10**6}}, "batch_size must be at most the"),
     ({"base": {"dataset": "unheard-of"}}, "dataset 'unheard-of' is not prepared"),
     (
         {"sampler": "tpe", "num_points": 2, "objective": {"metric": "train_loss"}},
-        "sampler 'tpe' chooses points from results",
+        r"sampler must be grid, random, qmc or list in a batch, .* got 'tpe': choose one of them",
     ),
 ]
 
