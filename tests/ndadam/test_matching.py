@@ -206,6 +206,21 @@ def test_noise_of_single_steps_does_not_bias_least_squares():
     assert sum(ratio.low <= 0 <= ratio.high for ratio in found) >= 51
 
 
+def test_heavy_tails_do_not_pass_for_a_slower_optimizer():
+    """Equal mean squares, tails on one side: logs of single steps would say 39 % slower."""
+    rng = random.Random(17)
+    pairs = []
+    for _ in range(3):
+        tails = [0.01 * math.exp(0.7 * rng.gauss(0, 1) - 0.7**2) for _ in range(3000)]
+        pairs.append(Pair(tails, [0.01] * 3000))
+    ratio = measure("stationary", pairs, 30)
+
+    assert ratio.low < 0 < ratio.high
+    assert fmean(
+        math.log(a / b) for p in pairs for a, b in zip(p.source, p.target, strict=True)
+    ) < (-0.4)
+
+
 def test_seeds_that_differ_by_more_than_their_steps_widen_the_interval():
     ratio = measure("stationary", runs(random.Random(7), seed_sd=0.05), 30)
 

@@ -125,3 +125,19 @@ def test_the_outcome_does_not_depend_on_how_many_run_at_once():
         run(match_spec(), one, at_once=1)[0].result()["verdict"]
         == run(match_spec(), many, at_once=4)[0].result()["verdict"]
     )
+
+
+def test_a_source_that_is_not_where_its_formula_says_is_matched_where_it_was_measured():
+    """On small data SGD stayed 9 % away from e*: what counts is the source, not the law."""
+
+    class Elsewhere(World):
+        def curve(self, config, steps):
+            off = 1.09 if config.optimizer == "sgd" else 1.0
+            return [off * e for e in super().curve(config, steps)]
+
+    usual, moved = (
+        run(match_spec(), world(gain=0.9))[0].result()["verdict"] for world in (World, Elsewhere)
+    )
+
+    assert moved["state"] == "matched"
+    assert moved["rate"] / usual["rate"] == pytest.approx(1.09, rel=0.01)
