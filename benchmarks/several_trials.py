@@ -7,9 +7,10 @@ One thread gives every run its turn (``worker.side_by_side``). Every run is what
 does, on CIFAR-10 or on noise of its shape where that is not prepared, with augmentation,
 diagnostics, a report and an evaluation of a tenth of the set per epoch. Images per second are those
 of all runs together, while all of them train: from the last second report to the first last but
-one. *host idle* is the part of that time in which no run could go on. Memory is the most that was
-held, beside what ``worker.memory_plan`` says, CUDA's context apart. Several steps per turn and
-depths (turns that may wait for the card) are tried each with each.
+one. *of each* is the part of their steps that each run took, *host idle* the part of that time in
+which no run could go on. Memory is the most that was held, beside what ``worker.memory_plan`` says,
+CUDA's context apart. Several steps per turn and depths (turns that may wait for the card) are tried
+each with each.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from worker import Report, TrainConfig
 from worker.datasets import dataset_info
 from worker.device import choose_device
 from worker.memory_plan import CONTEXT, memory_plan
-from worker.side_by_side import DEPTH, SideBySide, Turns
+from worker.side_by_side import DEPTH, SideBySide, Turns, open_queues
 from worker.train import train_in_turns
 from worker.turns import STEPS_PER_TURN
 
@@ -43,9 +44,9 @@ NETWORKS: dict[str, dict[str, tuple[int, float, tuple[int, ...]]]] = {
 #: Epochs of a run on a card: about six seconds each way.
 EPOCHS = {"WRN-16-1": 12, "WRN-16-4": 6, "WRN-22-7.5": 4}
 HEAD = """\
-| network | at once | steps × turns | images/s, all | × one | host idle | allocated | reserved | \
-planned |
-| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
+| network | at once | steps × turns | images/s, all | × one | of each | host idle | allocated | \
+reserved | planned |
+| --- | ---: | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |"""
 
 Seen = dict[Hashable, list[tuple[float, int]]]
 
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", help="only these")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     arguments = parser.parse_args()
+    open_queues()
     machine = describe_machine(arguments.device)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     ways = list(product(arguments.steps_per_turn, arguments.depth))
@@ -113,6 +115,8 @@ def measure(
     steps, depth = how
     device = choose_device(make(0).resolved())
     if device.type == "cuda":
+        # Of the streams that runs before had; a host gives them to the next.
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     seen: Seen = {number: [] for number in range(count)}
@@ -135,6 +139,7 @@ def measure(
         row["planned"] = plan.total(count) - CONTEXT
         row["peak_allocated"] = torch.cuda.max_memory_allocated()
         row["peak_reserved"] = torch.cuda.max_memory_reserved()
+    row["shares"] = shares(seen)
     return row
 
 
@@ -179,6 +184,13 @@ def rate(seen: Seen) -> float:
     return steps / (ended - began)
 
 
+def shares(seen: Seen) -> list[float]:
+    """What part of all steps each run took while all of them trained."""
+    began, ended = span(seen)
+    steps = [step_at(reports, ended) - step_at(reports, began) for reports in seen.values()]
+    return [count / sum(steps) for count in steps]
+
+
 def step_at(reports: list[tuple[float, int]], moment: float) -> float:
     """Steps done at a moment, on the straight line between the reports around it."""
     for (t0, step0), (t1, step1) in pairwise(reports):
@@ -197,6 +209,7 @@ def line(row: dict[str, Any]) -> str:
         f"| {row['network']} | {row['at_once']} | "
         f"{row['steps_per_turn']} × {row['depth']} | "
         f"{row['images_per_second']:,.0f} | {row['ratio']:.2f} | "
+        f"{' '.join(f'{part:.0%}' for part in row['shares'])} | "
         f"{row['host_idle']:.0%} | {' | '.join(memory)} |"
     )
 
