@@ -2,6 +2,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+JOBS ?= 2
 
 .PHONY: install check test faults run golden lock format clean
 
@@ -22,9 +23,9 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Every test. ARGS="-k name" runs some of them.
+# Every test, file by file in JOBS processes. ARGS="-k name" runs some, ARGS="FILE -n 0" in one process.
 test: install
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Every kill at every moment, outages, and fifty random kills over one sweep: most of an hour.
 faults: install

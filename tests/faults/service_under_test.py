@@ -173,6 +173,9 @@ class Service:
         left = [command_line(pid) for pid in everything if command_line(pid)]
         assert (code, left) == (0, [])
         assert head is None or not Path(head.folder).exists()
+        # Other programs map what they have just made, and take away what they no longer map.
+        with contextlib.suppress(AssertionError):
+            until(lambda: shared_memory() <= self.before, "shared memory is as it was", 5)
         assert shared_memory() <= self.before
         return took
 
@@ -180,14 +183,25 @@ class Service:
 def shared_memory() -> set[str]:
     """What lies in shared memory, but for what is not the service's.
 
-    That is databases, and what is named after a process that lives: those of a service that has
-    stopped do not, and other programs of the machine come and go.
+    That is databases, and what a living process maps or gave its number to: those of a service
+    that has stopped do not live, and other programs of the machine come and go.
     """
+    mapped = _mapped_memory()
     return {
         name
         for name in os.listdir("/dev/shm")
-        if not name.startswith("PostgreSQL") and not any(map(_lives, _PIDS.findall(name)))
+        if not name.startswith("PostgreSQL")
+        and name not in mapped
+        and not any(map(_lives, _PIDS.findall(name)))
     }
+
+
+def _mapped_memory() -> set[str]:
+    found: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            found.update(re.findall(r"/dev/shm/(\S+)", maps.read_text()))
+    return found
 
 
 #: Numbers that stand alone in a name; those within random letters are no process ids.

@@ -16,6 +16,7 @@ from service.client import Client
 from service.home import Endpoints, read_endpoints
 from service.processes import descendants
 from service.settings import Settings
+from tests.sweeps.mlflow_server import free_port
 
 pytestmark = pytest.mark.stack
 
@@ -66,9 +67,11 @@ def answers(url):
 
 
 @pytest.fixture
-def serve(home, data, tmp_path):
+def serve(home, data, monkeypatch):
     """Start ``ndsweep serve`` on the test's home; whatever happens, it is gone afterwards."""
     started = []
+    # MLflow binds its port seconds after it was chosen: another test beside may take the usual one.
+    monkeypatch.setenv("NDSWEEP_MLFLOW_PORT", str(free_port()))
 
     def start():
         process = subprocess.Popen([*NDSWEEP, "serve"], stdout=subprocess.PIPE, text=True)

@@ -2,121 +2,39 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.sweep_parts import import_path
-from sweeps import cluster
-from sweeps.records import Sweep, SweepState, Trial
+from sweeps.records import Sweep, SweepState
 from sweeps.search import SweepProposer
-from sweeps.store import Store
+from tests.sweeps.stack import PATIENCE, Stack, running_stack
 from tests.sweeps.sweep_cases import BASE, Curves, keys, search, sweep_spec
 
 pytestmark = pytest.mark.stack
 
-ROOT = Path(__file__).parents[2]
-#: Seconds; generous, for a machine that does other things beside.
-PATIENCE = 150.0
-
-
-class Stack:
-    """A home with a store, a Ray cluster, and runners on demand."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.store = Store(f"sqlite:///{home / 'store.db'}")
-        self.store.migrate()
-        self.runner: subprocess.Popen[bytes] | None = None
-
-    def start_runner(self) -> None:
-        command = [sys.executable, "-m", "sweeps.runner", "--store", self.store.url]
-        command += ["--home", str(self.home), "--trainable", "tests.sweeps.trainables:quick"]
-        command += ["--lease", "3"]
-        with (self.home / "runner.log").open("ab") as log:
-            self.runner = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
-
-    def stop_runner(self) -> float:
-        """SIGTERM; the seconds it took to end."""
-        assert self.runner is not None
-        began = time.monotonic()
-        self.runner.terminate()
-        assert self.runner.wait(PATIENCE) == 0
-        self.runner = None
-        return time.monotonic() - began
-
-    def submit(self, **fields: Any) -> str:
-        """Queue a sweep of quick trials: 5 reports, 20 ms apart."""
-        base = BASE | {"steps": 5, "batch_size": 20, "gamma_c": 1.0} | fields.pop("base", {})
-        spec = sweep_spec(base=base, **fields)
-        sweep, _ = self.store.create_sweep(
-            "sweep", spec.model_dump(mode="json"), name="s", num_trials=spec.num_trials()
-        )
-        return sweep.id
-
-    def wait(self, sweep_id: str, until: Callable[[Sweep], bool], what: str) -> Sweep:
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            sweep = self.store.get_sweep(sweep_id)
-            if until(sweep):
-                return sweep
-            time.sleep(0.05)
-        logs = "\n".join(path.read_text()[-3000:] for path in self.home.glob("logs/drivers.log"))
-        raise AssertionError(f"not {what} in {PATIENCE} s: {sweep.state} {sweep.reason}\n{logs}")
-
-    def finish(self, sweep_id: str) -> Sweep:
-        return self.wait(sweep_id, lambda sweep: sweep.state.is_finished(), "finished")
-
-    def driver(self, sweep_id: str) -> int:
-        """Process id of the driver of a sweep."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            for runner in self.store.runners():
-                for driver in runner.info["drivers"]:
-                    if driver["sweep"] == sweep_id:
-                        return int(driver["pid"])
-            time.sleep(0.1)
-        raise AssertionError(f"sweep {sweep_id} has no driver")
-
-    def trials(self, sweep_id: str) -> list[Trial]:
-        return list(self.store.all_trials(sweep_id))
-
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A cluster of two CPUs and a runner."""
     home = tmp_path_factory.mktemp("home")
-    # Workers import the tests' trainables.
-    path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = import_path()
-    head = cluster.start(home, num_cpus=2, num_gpus=0, preload="tests.sweeps.trainables")
-    stack = Stack(home)
-    try:
-        stack.start_runner()
+    with running_stack(home, "tests.sweeps.trainables:quick", "--lease", "3") as stack:
         yield stack
-        if stack.runner is not None:
-            stack.stop_runner()
-    finally:
-        if stack.runner is not None:
-            stack.runner.kill()
-        cluster.stop(home)
-        os.environ.pop("PYTHONPATH")
-        if path is not None:
-            os.environ["PYTHONPATH"] = path
-    assert cluster.running(home) is None
-    assert not Path(head.folder).exists()
+
+
+def submit(stack: Stack, **fields: Any) -> str:
+    """Queue a sweep of quick trials: 5 reports, 20 ms apart."""
+    base = BASE | {"steps": 5, "batch_size": 20, "gamma_c": 1.0} | fields.pop("base", {})
+    return stack.submit(sweep_spec(base=base, **fields))
 
 
 def test_a_sweep_runs_to_its_end_and_no_fate_of_a_trial_touches_another(stack: Stack) -> None:
     space = {"gamma_c": {"kind": "choice", "values": [4.0, 1.0, 2.0, 3.0, 5.0, 1.5]}}
-    sweep_id = stack.submit(
-        sampler="grid", space=space, num_points=None, base={"alpha_v": 0.1, "alpha_s": 0.001}
+    sweep_id = submit(
+        stack, sampler="grid", space=space, num_points=None, base={"alpha_v": 0.1, "alpha_s": 0.001}
     )
 
     sweep = stack.finish(sweep_id)
@@ -144,8 +62,14 @@ def test_a_trial_that_hangs_in_a_step_ends_at_its_limit_and_so_does_its_worker(
     space = {"gamma_c": {"kind": "choice", "values": [6.0, 1.0, 1.5]}}
     rates = {"alpha_v": 0.1, "alpha_s": 0.001}
     limits = {"wall_seconds": 4}
-    sweep_id = stack.submit(
-        sampler="grid", space=space, num_points=None, base=rates, limits=limits, concurrency=1
+    sweep_id = submit(
+        stack,
+        sampler="grid",
+        space=space,
+        num_points=None,
+        base=rates,
+        limits=limits,
+        concurrency=1,
     )
 
     sweep = stack.finish(sweep_id)
@@ -158,7 +82,7 @@ def test_a_trial_that_hangs_in_a_step_ends_at_its_limit_and_so_does_its_worker(
 
 
 def test_a_sweep_in_which_everything_diverges_ends_and_says_so(stack: Stack) -> None:
-    sweep = stack.finish(stack.submit(num_points=2, base={"gamma_c": 4.0}))
+    sweep = stack.finish(submit(stack, num_points=2, base={"gamma_c": 4.0}))
 
     assert (sweep.state, sweep.reason) == (SweepState.COMPLETE, "no finite result")
     assert sweep.best is None
@@ -166,7 +90,7 @@ def test_a_sweep_in_which_everything_diverges_ends_and_says_so(stack: Stack) -> 
 
 def test_a_driver_killed_in_the_middle_loses_and_repeats_nothing(stack: Stack) -> None:
     fields: dict[str, Any] = {"num_points": 6, "replicates": 2, "sampler": "qmc"}
-    sweep_id = stack.submit(**fields, base={"batch_size": 60})
+    sweep_id = submit(stack, **fields, base={"batch_size": 60})
     stack.wait(sweep_id, lambda sweep: sweep.trials["complete"] >= 3, "in its middle")
 
     os.kill(stack.driver(sweep_id), signal.SIGKILL)
@@ -181,12 +105,12 @@ def test_a_driver_killed_in_the_middle_loses_and_repeats_nothing(stack: Stack) -
     for trial in trials:
         curve = stack.store.metrics(sweep_id, trial.number)["validation_error"]
         assert [step for step, _ in curve] == [1, 2, 3, 4, 5]
-    attempts = [stack.store.trial(sweep_id, trial.number).attempts for trial in trials]
+    attempts = stack.attempts(sweep_id).values()
     assert 1 <= sum(len(tries) - 1 for tries in attempts) <= 2
 
 
 def test_a_killed_runner_is_replaced_and_its_driver_gives_way(stack: Stack) -> None:
-    sweep_id = stack.submit(num_points=6, base={"steps": 10, "batch_size": 150})
+    sweep_id = submit(stack, num_points=6, base={"steps": 10, "batch_size": 150})
     stack.wait(sweep_id, lambda sweep: sweep.trials["complete"] >= 1, "in its middle")
     old_driver = stack.driver(sweep_id)
 
@@ -205,7 +129,7 @@ def test_a_killed_runner_is_replaced_and_its_driver_gives_way(stack: Stack) -> N
 
 
 def test_a_pause_takes_seconds_and_resuming_goes_on_from_the_checkpoints(stack: Stack) -> None:
-    sweep_id = stack.submit(num_points=2, base={"steps": 40, "batch_size": 100})
+    sweep_id = submit(stack, num_points=2, base={"steps": 40, "batch_size": 100})
     stack.wait(sweep_id, lambda sweep: sweep.trials["running"] == 2, "running")
     time.sleep(1.0)
 
@@ -226,7 +150,7 @@ def test_a_pause_takes_seconds_and_resuming_goes_on_from_the_checkpoints(stack: 
 
 
 def test_a_cancel_takes_seconds(stack: Stack) -> None:
-    sweep_id = stack.submit(num_points=4, base={"steps": 1000, "batch_size": 50})
+    sweep_id = submit(stack, num_points=4, base={"steps": 1000, "batch_size": 50})
     stack.wait(sweep_id, lambda sweep: sweep.trials["running"] > 0, "running")
 
     began = time.monotonic()
@@ -239,7 +163,7 @@ def test_a_cancel_takes_seconds(stack: Stack) -> None:
 
 
 def test_what_never_fits_waits_visibly_and_can_be_cancelled(stack: Stack) -> None:
-    sweep_id = stack.submit(num_points=1, resources={"cpus": 1, "gpus": 1})
+    sweep_id = submit(stack, num_points=1, resources={"cpus": 1, "gpus": 1})
 
     sweep = stack.wait(sweep_id, lambda sweep: bool(sweep.reason), "waiting for resources")
     stack.store.request(sweep_id, "cancel")
@@ -253,7 +177,7 @@ def test_what_never_fits_waits_visibly_and_can_be_cancelled(stack: Stack) -> Non
 
 
 def test_sigterm_leaves_the_sweep_to_the_next_runner(stack: Stack) -> None:
-    sweep_id = stack.submit(num_points=4, base={"steps": 20, "batch_size": 100})
+    sweep_id = submit(stack, num_points=4, base={"steps": 20, "batch_size": 100})
     stack.wait(sweep_id, lambda sweep: sweep.trials["running"] > 0, "running")
 
     took = stack.stop_runner()
@@ -271,11 +195,11 @@ def test_sigterm_leaves_the_sweep_to_the_next_runner(stack: Stack) -> None:
 
 def test_a_sweep_cancelled_before_it_starts_never_runs(stack: Stack) -> None:
     stack.stop_runner()
-    sweep_id = stack.submit(num_points=2)
+    sweep_id = submit(stack, num_points=2)
     stack.store.request(sweep_id, "cancel")
     stack.store.request(sweep_id, "cancel")
     stack.start_runner()
-    other = stack.submit(num_points=1)
+    other = submit(stack, num_points=1)
 
     stack.finish(other)
 
@@ -296,7 +220,8 @@ def test_the_shape_of_the_cluster_is_in_the_store(stack: Stack) -> None:
 
 
 def test_asha_stops_points_early_and_nothing_is_left_of_their_checkpoints(stack: Stack) -> None:
-    sweep_id = stack.submit(
+    sweep_id = submit(
+        stack,
         num_points=8,
         sampler="grid",
         space={"alpha_v": {"kind": "float", "low": 0.1, "high": 0.8, "step": 0.1}},
@@ -319,10 +244,10 @@ def test_two_sweeps_on_a_full_cluster_take_turns_and_a_paused_one_gives_its_plac
     stack: Stack,
 ) -> None:
     slow = {"steps": 4, "batch_size": 100}
-    first = stack.submit(num_points=400, base=slow)
+    first = submit(stack, num_points=400, base=slow)
     stack.wait(first, lambda sweep: sweep.trials["running"] == 2, "on both CPUs")
     # Enough to do that it is still at it when a worker has come up in the first one's place.
-    second = stack.submit(num_points=400, base=slow)
+    second = submit(stack, num_points=400, base=slow)
 
     def is_beside(sweep: Sweep) -> bool:
         return min(sweep.trials["running"], stack.store.get_sweep(second).trials["running"]) > 0
