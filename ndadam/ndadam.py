@@ -156,6 +156,7 @@ class NDAdam(Optimizer):
         if isinstance(param_group, dict) and "names" in param_group:
             # Not a setting: kept out of the group, so that state dicts look like torch's.
             names = param_group["names"]
+            self._names.refuse_shared(self.param_groups, param_group["params"], names)
             param_group = {key: value for key, value in param_group.items() if key != "names"}
         super().add_param_group(param_group)
         group = self.param_groups[-1]

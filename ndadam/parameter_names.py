@@ -16,6 +16,18 @@ class ParameterNames:
         if len(names) == len(params):
             self._known.update(zip(params, names, strict=True))
 
+    def refuse_shared(
+        self, groups: list[dict[str, Any]], params: list[Tensor], names: list[str]
+    ) -> None:
+        """Refuse parameters that are in one of ``groups`` already, as torch does, but by name."""
+        held = {p for group in groups for p in group["params"]}
+        shared = [name for p, name in zip(params, names, strict=False) if p in held]
+        if shared:
+            raise ValueError(
+                f"some parameters appear in more than one parameter group: {', '.join(shared)}; "
+                "make groups of the module that holds all of them, which counts tied ones once"
+            )
+
     def of(self, group: dict[str, Any], index: int, position: int) -> str:
         """The name of one parameter of a group, or where it is and its shape."""
         p = group["params"][position]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import ndadam
-from ndadam import describe_groups, param_groups
+from ndadam import NDAdam, describe_groups, param_groups
 from ndadam.theory import OptimizerSetting, predict
 
 TEXT = (Path(__file__).parents[2] / "docs" / "ndadam.md").read_text()
@@ -27,12 +27,15 @@ def network():
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_its_code_makes_an_optimizer_that_steps(block):
-    names = {"torch": torch, "model": network()}
+    model = network()
+    names = {"torch": torch, "model": model, "optimizer": NDAdam(param_groups(model))}
     exec(block, names)
     before = [p.detach().clone() for p in names["model"].parameters()]
 
     names["model"](torch.ones(2, 3, 10, 10)).square().mean().backward()
     names["optimizer"].step()
+    if "dynamics" in names:
+        assert names["dynamics"].drain().layers["conv1"].effective_lr[0] > 0
 
     now = names["model"].parameters()
     assert any(not torch.equal(a, b) for a, b in zip(now, before, strict=True))
@@ -62,7 +65,7 @@ def test_its_example_of_sgd_is_the_closed_form():
 
 def test_the_names_it_mentions_exist():
     mentioned = re.findall(r"`([A-Za-z_]+)\(", TEXT)
-    known = {*ndadam.__all__, "print", "folded", "skipped_vectors", "gain"}
+    known = {*ndadam.__all__, "print", "folded", "skipped_vectors", "gain", "drain"}
 
     assert {"Scaled", "fold_batch_norm", "BatchNormSoftmax", "EffectiveLR"} <= set(mentioned)
     assert set(mentioned) <= known

@@ -96,6 +96,7 @@ def state_divided(rank):
 
 def sharded_through_rows(rank):
     from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (2,))
@@ -103,6 +104,9 @@ def sharded_through_rows(rank):
     cut = nn.Parameter(distribute_tensor(w, mesh, [Shard(1)]))
     with pytest.raises(ValueError, match=r"head\.weight of shape \(4, 3\) is sharded through its"):
         NDAdam([("head.weight", cut)], vector_dim=0)
+    transposed = fully_shard(nn.Sequential(nn.ConvTranspose1d(4, 3, 2)))
+    with pytest.raises(ValueError, match=r"0\.weight of shape \(4, 3, 2\) is sharded through its"):
+        NDAdam(param_groups(transposed))
     NDAdam([cut])  # scalars know no rows
     NDAdam([cut], vector_dim=1)  # its columns are whole
     copies = nn.Parameter(distribute_tensor(w, mesh, [Replicate()]))

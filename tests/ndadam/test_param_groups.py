@@ -325,6 +325,15 @@ def test_groups_may_be_shared_and_joined_with_others():
     torch.optim.AdamW(groups)
 
 
+def test_modules_that_share_a_parameter_are_refused_by_its_name_and_grouped_together():
+    model = nn.ModuleDict({"embedding": nn.Embedding(4, 3), "head": nn.Linear(3, 4, bias=False)})
+    model["head"].weight = model["embedding"].weight
+
+    with pytest.raises(ValueError, match=r"more than one parameter group: weight; make groups of"):
+        NDAdam(param_groups(model["embedding"]) + param_groups(model["head"]))
+    assert [len(g["params"]) for g in NDAdam(param_groups(model)).param_groups] == [1]
+
+
 def test_parameters_in_place_of_a_model_are_refused():
     with pytest.raises(TypeError, match=r"must be an nn\.Module, got generator: .* pass the model"):
         param_groups(nn.Linear(3, 2).parameters())
