@@ -1,8 +1,10 @@
-"""Plots of a folder of parts: error against alpha^v with the match marked, the paper's curves."""
+"""Plots of a folder of parts: answers beside the grid, errors along alpha^v, the paper's curves."""
 
 import json
 from pathlib import Path
 from typing import Any
+
+from benchmarks.matching_table import kind_of
 
 
 def write_plots(out: Path, folder: Path) -> list[Path]:
@@ -11,7 +13,7 @@ def write_plots(out: Path, folder: Path) -> list[Path]:
     written = []
     for path in sorted(out.glob("*.json")):
         part = json.loads(path.read_text(encoding="utf-8"))
-        draw = _DRAWN.get(str(part.get("part")))
+        draw = _DRAWN.get(kind_of(part))
         if draw is not None:
             written.append(folder / f"matching-{path.stem}.svg")
             _save(draw(part), written[-1])
@@ -41,6 +43,36 @@ def _worth(part: dict[str, Any]) -> Any:
     return figure
 
 
+def _nets(part: dict[str, Any]) -> Any:
+    """Each answer against the grid's, in percent, with the band that was wanted."""
+    figure, axes = _figure(f"{part['part']}: α$^v$ against the grid's")
+    rows = part["rows"]
+    axes.axvspan(-4, 4, color="tab:green", alpha=0.12, label="±4 %")
+    places = range(len(rows))
+    for name, label, marker in (
+        ("match off", "match, 95 %", "o"),
+        ("closed form off", "closed form with A", "s"),
+        ("rival off", "two short runs", "x"),
+    ):
+        known = [
+            (place, row) for place, row in zip(places, rows, strict=True) if row[name] is not None
+        ]
+        axes.scatter(
+            [100 * r[name] for _, r in known], [p for p, _ in known], marker=marker, label=label
+        )
+    for place, row in zip(places, rows, strict=True):
+        if row["interval"] is not None:
+            ends = [100 * (end / row["grid"] - 1) for end in row["interval"]]
+            axes.plot(ends, [place, place], color="tab:blue", linewidth=1)
+    labels = [row["cell"].removeprefix(f"{part['part']} ") for row in rows]
+    axes.set_yticks(
+        list(places), [label.replace("lambda", "λ").replace("beta2", "β₂") for label in labels]
+    )
+    axes.set_xlabel("off the grid's answer, %")
+    axes.legend()
+    return figure
+
+
 def _paper(part: dict[str, Any]) -> Any:
     figure, axes = _figure(f"SGD and ND-Adam at α$^v$ {part['by hand']}")
     for name, label in (("sgd", "SGD"), ("ndadam", "ND-Adam")):
@@ -64,4 +96,4 @@ def _save(figure: Any, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-_DRAWN = {"worth": _worth, "paper": _paper}
+_DRAWN = {"nets": _nets, "worth": _worth, "paper": _paper}

@@ -9,10 +9,11 @@ from typing import Any
 def table(out: Path) -> str:
     """Every part that is in the folder."""
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
-    return "\n\n".join(_SHOWN[_kind(part)](part) for part in parts if _kind(part) in _SHOWN)
+    return "\n\n".join(_SHOWN[kind_of(part)](part) for part in parts if kind_of(part) in _SHOWN)
 
 
-def _kind(part: dict[str, Any]) -> str:
+def kind_of(part: dict[str, Any]) -> str:
+    """What a part is: those of networks have their rows in common."""
     return "nets" if "rows" in part else str(part.get("part"))
 
 

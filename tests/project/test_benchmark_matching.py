@@ -223,7 +223,9 @@ def test_cells_whose_grid_was_trained_are_answered_when_time_is_up(tmp_path, mon
     found = benchmark_nets("mlp", Workshop(tmp_path, tmp_path))
     (tmp_path / "mlp.json").write_text(json.dumps(found))
     shown = table(tmp_path)
+    (plot,) = write_plots(tmp_path, tmp_path / "plots")
 
+    assert plot.name == "matching-mlp.svg"
     assert found["stopped"] == "26 of 58 runs of this stage have ended"
     assert [row["cell"] for row in found["rows"]] == [str(both[0])]
     assert abs(found["rows"][0]["match off"]) < 0.02
