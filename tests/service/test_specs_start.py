@@ -38,6 +38,17 @@ VALUES: dict[str, list[Any]] = {
     "optimizer": ["sgd", "adam", "adamw", "ndadam"],
 }
 FIXED_IN_A_SWEEP = ("validation_fraction",)
+#: Ranges, some of them with ends that no trial can use.
+RANGES: dict[str, list[dict[str, Any]]] = {
+    "lr": [
+        {"kind": "float", "low": 1e-300, "high": 0.5, "log": True},
+        {"kind": "float", "low": -0.1, "high": 0.5},
+    ],
+    "alpha_v": [{"kind": "float", "low": 1e-3, "high": 1e308, "log": True}],
+    "weight_decay": [{"kind": "float", "low": 0.0, "high": 0.01, "step": 0.005}],
+    "batch_size": [{"kind": "int", "low": 1, "high": 64, "log": True}],
+    "warmup_steps": [{"kind": "int", "low": 0, "high": 60, "step": 20}],
+}
 
 
 @st.composite
@@ -62,13 +73,19 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         }
         for name in draw(st.lists(st.sampled_from(varied), min_size=1, max_size=2, unique=True))
     }
+    how: dict[str, Any] = {"sampler": "grid"}
+    if draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(RANGES)))
+        space[name] = draw(st.sampled_from(RANGES[name]))
+        how = {"sampler": draw(st.sampled_from(["random", "qmc"])), "num_points": 4}
     base = {name: value for name, value in base.items() if name not in space}
-    return {"name": "any", "base": base, "space": space, "sampler": "grid"}
+    return {"name": "any", "base": base, "space": space, **how}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_spec_is_refused_or_every_trial_of_it_can_start(client, data):
-    started: list[int] = []
+    started: list[str] = []
+    refused: list[str] = []
 
     @settings(
         max_examples=60,
@@ -82,6 +99,7 @@ def test_a_spec_is_refused_or_every_trial_of_it_can_start(client, data):
         event(str(answer.status_code))
         if answer.status_code == 422:
             assert all(field["reason"] for field in answer.json()["fields"])
+            refused.append(raw["sampler"])
             return
         assert answer.status_code == 200, answer.text
         proposer = SweepProposer(SweepSpec.model_validate(raw), NoResults())
@@ -89,11 +107,13 @@ def test_a_spec_is_refused_or_every_trial_of_it_can_start(client, data):
             run = train(proposal.config, data_home=data)
             assert next(run).step == 1
             run.close()
-            started.append(1)
+            started.append(raw["sampler"])
 
     check()
 
     assert len(started) >= 20
+    assert len(refused) >= 10
+    assert set(started) == {"grid", "random", "qmc"}
 
 
 class NoResults:
