@@ -95,7 +95,7 @@ def fold_batch_norm(layer: nn.Module, norm: nn.Module) -> nn.Module:
 
     Raises:
         ValueError: Another kind of layer, a parametrised one, or a normalisation without running
-            statistics.
+            statistics or of another width.
     """
     vector_dim = _vector_dim_of(layer)
     if not isinstance(norm, nn.modules.batchnorm._BatchNorm):
@@ -111,6 +111,11 @@ def fold_batch_norm(layer: nn.Module, norm: nn.Module) -> nn.Module:
     folded = copy.deepcopy(layer)
     weight, bias = folded.weight, _bias_of(layer)
     assert isinstance(weight, Tensor)
+    if norm.num_features != weight.shape[vector_dim]:
+        raise ValueError(
+            f"the batch normalisation must have as many features as the layer has outputs, "
+            f"{weight.shape[vector_dim]}, got {norm.num_features}"
+        )
     _scale_vectors_(weight, scale, vector_dim)
     shift = -mean * scale if bias is None else (bias.detach() - mean) * scale
     folded.bias = nn.Parameter(shift if norm.bias is None else shift + norm.bias.detach())

@@ -29,8 +29,7 @@ class BatchNormSoftmax(nn.BatchNorm1d):
     def __init__(
         self, num_classes: int, gamma_c: float, eps: float = 1e-3, momentum: float = 0.1
     ) -> None:
-        if not gamma_c > 0:
-            raise ValueError(f"gamma_c must be > 0, got {gamma_c}")
+        _check_gamma(gamma_c)
         super().__init__(num_classes, eps=eps, momentum=momentum)
         self.gamma_c = gamma_c
         # A buffer in place of the parameter: the scale is a hyperparameter, not state.
@@ -56,9 +55,15 @@ def batch_norm_softmax(
     eps: float = 1e-3,
     bias: Tensor | None = None,  # (C,)
 ) -> Tensor:
-    """Scale logits by ``gamma_c`` over the deviation of this batch, (N, C)."""
-    weight = torch.full_like(logits[0], gamma_c)
+    """Scale logits by ``gamma_c`` > 0 over the deviation of this batch, (N, C)."""
+    _check_gamma(gamma_c)
+    weight = logits.new_full(logits.shape[1:], gamma_c)
     return functional.batch_norm(logits, None, None, weight, bias, training=True, eps=eps)
+
+
+def _check_gamma(gamma_c: float) -> None:
+    if not gamma_c > 0:
+        raise ValueError(f"gamma_c must be > 0, got {gamma_c}")
 
 
 def logit_penalty(logits: Tensor, lambda_c: float) -> Tensor:

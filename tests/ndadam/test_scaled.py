@@ -18,7 +18,9 @@ LAYERS = [
     (lambda: nn.ConvTranspose2d(4, 6, 3, stride=2), (2, 4, 7, 7)),
     (lambda: nn.ConvTranspose3d(2, 3, 2), (2, 2, 4, 4, 4)),
 ]
-EVERY_LAYER = pytest.mark.parametrize(("make", "shape"), LAYERS, ids=lambda x: str(x)[:30])
+EVERY_LAYER = pytest.mark.parametrize(
+    ("make", "shape"), LAYERS, ids=lambda x: str(x() if callable(x) else x)
+)
 
 
 def case(make, shape):
@@ -125,6 +127,9 @@ def test_what_cannot_be_scaled_or_folded_is_refused():
         Scaled(nn.ConvTranspose2d(4, 6, 3, groups=2))
     with pytest.raises(ValueError, match="must be a batch normalisation, got ReLU"):
         fold_batch_norm(nn.Linear(2, 2), nn.ReLU())
+    for width in (1, 3):
+        with pytest.raises(ValueError, match=f"as the layer has outputs, 2, got {width}"):
+            fold_batch_norm(nn.Linear(2, 2), nn.BatchNorm1d(width))
     with pytest.raises(ValueError, match="without running statistics"):
         fold_batch_norm(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False))
 

@@ -84,6 +84,8 @@ def test_bn_softmax_ignores_the_size_of_the_logits(scale):
 def test_a_scale_that_is_not_positive_is_refused(gamma_c):
     with pytest.raises(ValueError, match="gamma_c must be > 0, got"):
         BatchNormSoftmax(3, gamma_c)
+    with pytest.raises(ValueError, match="gamma_c must be > 0, got"):
+        batch_norm_softmax(torch.eye(3), gamma_c)
 
 
 def test_the_logit_penalty_and_its_gradient_equal_the_numbers():
