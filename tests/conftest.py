@@ -21,6 +21,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         i.path for i in items if i.get_closest_marker("stack") or i.get_closest_marker("browser")
     }
     items.sort(key=lambda item: item.path not in long)
+    nameless = sorted({item.location[2] for item in items if " at 0x" in item.nodeid})
+    if nameless:
+        raise pytest.UsageError(f"names that every process makes anew, give ids to: {nameless}")
 
 
 @pytest.fixture(scope="session")
