@@ -76,7 +76,7 @@ def queue(
     """
     stored = submitted = stored_spec(spec)
     if key is None or not store.has_key(key):
-        _refuse_own_confirmation(spec)
+        refuse_own_confirmation(spec)
         if isinstance(spec, SweepSpec) and spec.from_sweep is not None:
             spec = with_prior(spec, store)
             stored = stored_spec(spec)
@@ -107,7 +107,7 @@ def with_prior(spec: SweepSpec, store: Store) -> SweepSpec:
         raise refused_field(error) from error
 
 
-def _refuse_own_confirmation(spec: SweepSpec | MatchSpec) -> None:
+def refuse_own_confirmation(spec: SweepSpec | MatchSpec) -> None:
     """A sweep that says of itself that it confirms another could have chosen its seeds."""
     if isinstance(spec, SweepSpec) and spec.confirms is not None:
         reason = "confirms is set by POST /sweeps/{id}/confirm; remove it"

@@ -66,12 +66,15 @@ def read_yaml(text: str) -> Any:
 
 
 def _scan(text: str) -> None:
-    """Refuse depth and aliases while events go by, before anything recursive sees them."""
+    """Refuse depth, aliases and tags while events go by, before anything recursive sees them."""
     depth = 0
     for event in yaml.parse(text, Loader=_Parser):
         if isinstance(event, yaml.AliasEvent):
             # A few lines of aliases can stand for gigabytes.
             raise _problem("aliases (*name) are not read", event.start_mark)
+        if getattr(event, "tag", None) not in (None, "tag:yaml.org,2002:str"):
+            # No spec holds dates, sets or bytes, and a tag may contradict its value.
+            raise _problem("tags (!!name) other than !!str are not read", event.start_mark)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:

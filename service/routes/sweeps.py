@@ -24,6 +24,7 @@ from service.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
 from service.submission import (
     page_out,
     queue,
+    refuse_own_confirmation,
     refuse_what_cannot_run,
     sweep_out,
     with_prior,
@@ -61,6 +62,7 @@ def create_sweep(
 @router.post("/validate", openapi_extra=BODY, responses=answers(413, 415))
 def validate_sweep(spec: SweepSpec, store: StoreDep, settings: SettingsDep) -> ValidationOut:
     """Say what a spec would do: trials, steps, the difference it can show. Creates nothing."""
+    refuse_own_confirmation(spec)
     spec = with_prior(spec, store)
     refuse_what_cannot_run(spec, store, settings)
     return describe_sweep(spec, store, settings)

@@ -386,6 +386,6 @@ class TestFromSweep:
     def test_nobody_confirms_a_sweep_by_saying_so(self, client, spec, earlier, assert_error):
         says = {"confirms": {"sweep": earlier.id, "points": [0]}}
 
-        body = assert_error(client.post(SWEEPS, json=spec | says), 422, "ValidationError")
-
-        assert body["fields"][0]["path"] == "confirms"
+        for route in (SWEEPS, f"{SWEEPS}/validate"):
+            body = assert_error(client.post(route, json=spec | says), 422, "ValidationError")
+            assert body["fields"][0]["path"] == "confirms"
