@@ -28,7 +28,7 @@ from worker import Report, TrainConfig
 from worker.datasets import dataset_info
 from worker.device import choose_device
 from worker.memory_plan import CONTEXT, memory_plan
-from worker.side_by_side import DEPTH, SideBySide, Turns, open_queues
+from worker.side_by_side import DEPTH, SideBySide, Turns
 from worker.train import train_in_turns
 from worker.turns import STEPS_PER_TURN
 
@@ -61,7 +61,6 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", help="only these")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     arguments = parser.parse_args()
-    open_queues()
     machine = describe_machine(arguments.device)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     ways = list(product(arguments.steps_per_turn, arguments.depth))

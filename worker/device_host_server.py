@@ -19,7 +19,7 @@ import torch
 from worker.device_host_wire import Wire
 from worker.measurement import Report
 from worker.room import Room
-from worker.side_by_side import SideBySide, Turns, open_queues
+from worker.side_by_side import SideBySide, Turns
 from worker.stop_file import StopFile
 from worker.trial import trial_turns
 from worker.turn_watch import TURN_LIMIT, Held, TurnWatch
@@ -46,7 +46,6 @@ def serve(
     logging.getLogger("worker").setLevel(logging.INFO)
     # cuBLAS reads this when its first handle is made, which deterministic runs need.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    open_queues()
     host = _Host(listener, torch.device(device), idle_seconds)
     watch = TurnWatch(host.held, host.end_for, turn_limit)
     watch.start()

@@ -2,13 +2,8 @@
 
 The thread only fills queues: a turn launches a few steps (replays of a graph), and the next run has
 its turn while the card works on them. Nothing waits for the card while another run could go on.
-
-Streams differ in priority. Of two runs whose kernels both want the card, the one that always comes
-first keeps its pace and the other fills what that leaves, which is up to 10 % more of both together
-than when their kernels take turns (``docs/experiments.md``). So runs do not get on equally fast.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
@@ -24,20 +19,10 @@ from worker.turns import Turn
 
 Turns = Generator[Report | Turn, None, None]
 
-#: Priorities of streams; as many as torch knows.
-_PRIORITIES = 4
-#: Queues between the driver and a card, of up to 32. There are eight unless more are asked for, and
-#: streams that share one wait for each other.
-_QUEUES = 32
 #: Turns of one run that the card may have before it. Enough for it to work on while another run
 #: reads its report or draws its next epoch; each is work that a cancelled trial still does. With
 #: more than ``worker.tally.DRAIN_STEPS`` steps in them, losses would be waited for.
 DEPTH = 3
-
-
-def open_queues() -> None:
-    """Let streams have queues of their own. Call before this process first uses a card."""
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", str(_QUEUES))
 
 
 class SideBySide:
@@ -56,7 +41,6 @@ class SideBySide:
         self._device, self._on_report, self._on_end = device, on_report, on_end
         self._running: deque[_Running] = deque()
         self._free: list[_Lane] = []
-        self._lanes = 0
         #: Whose turn it is, and since when.
         self._turn: Held | None = None
 
@@ -68,8 +52,8 @@ class SideBySide:
     def held(self) -> list[Held]:
         """Whose turn it is and since when; then whom the card has worked for the longest.
 
-        With the latter, when the card last got on with anybody's work: a run of low priority may
-        wait for long, and holds nobody up. From any thread.
+        With the latter, when the card last got on with anybody's work: while it does, nobody is
+        held up. From any thread.
         """
         turn = self._turn
         lanes = [(run.lane.since, run.key) for run in list(self._running)]
@@ -81,16 +65,8 @@ class SideBySide:
 
     def add(self, key: Hashable, start: Callable[[], Turns]) -> None:
         """Take a run in. ``start`` is called in its first turn; what it raises ends this run."""
-        self._running.append(_Running(key, start, self._lane()))
-
-    def _lane(self) -> "_Lane":
-        """The free one that comes first, or another behind those there are."""
-        if not self._free:
-            self._lanes += 1
-            return _Lane(self._device, (self._lanes - 1) % _PRIORITIES)
-        lane = min(self._free, key=lambda lane: lane.rank)
-        self._free.remove(lane)
-        return lane
+        lane = self._free.pop() if self._free else _Lane(self._device)
+        self._running.append(_Running(key, start, lane))
 
     def remove(self, key: Hashable) -> None:
         """End a run where it stands, without a word; unknown ones are nobody's fault."""
@@ -168,14 +144,9 @@ class _Running:
 class _Lane:
     """A stream of the card, with a mark behind every turn in its queue. On a CPU nothing queues."""
 
-    def __init__(self, device: torch.device, rank: int) -> None:
-        #: 0 comes first.
-        self.rank = rank
-        self._stream: Any = None
-        if device.type == "cuda":
-            # A graph that is recorded on a stream keeps its priority.
-            priority = rank - _PRIORITIES + 1
-            self._stream = torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+    def __init__(self, device: torch.device) -> None:
+        is_card = device.type == "cuda"
+        self._stream: Any = torch.cuda.Stream(device) if is_card else None  # type: ignore[no-untyped-call]
         self._marks: deque[Any] = deque()
         #: When the card began with the oldest turn that it has not finished.
         self.since: float | None = None

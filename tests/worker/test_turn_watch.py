@@ -104,7 +104,7 @@ class Mark:
 
 def test_a_card_that_gets_on_begins_anew_with_each_turn(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda _: torch.no_grad())
-    lane = _Lane(CPU, 0)
+    lane = _Lane(CPU)
     lane._stream = queue = Queue()
     assert lane.since is None
     for _ in range(2):
@@ -133,16 +133,3 @@ def test_a_card_that_gets_on_with_anybodys_work_is_not_stuck():
     assert runs.held() == [("a", 7.0)]
     runs._turn = ("c", 8.0)
     assert runs.held() == [("c", 8.0), ("a", 7.0)]
-
-
-def test_a_run_takes_the_free_lane_that_comes_first():
-    runs = SideBySide(CPU, on_report=lambda *_: None, on_end=lambda *_: None)
-    for key in "abcde":
-        runs.add(key, lambda: iter(()))
-    assert [running.lane.rank for running in runs._running] == [0, 1, 2, 3, 0]
-
-    for key in "cb":
-        runs.remove(key)
-    runs.add("f", lambda: iter(()))
-
-    assert runs._running[-1].lane.rank == 1
