@@ -205,7 +205,7 @@ def test_kept_runs_are_small_and_give_the_same_report(tmp_path: Path) -> None:
 
 
 def test_kept_runs_have_the_specs_they_belong_to_beside_them(tmp_path: Path) -> None:
-    kept = RESULTS / "cifar10-h100" / "runs"
+    kept = RESULTS / "cifar10" / "runs"
     keep_runs(kept, tmp_path)
 
     names = sorted(path.name for path in tmp_path.glob("specs/*"))

@@ -228,7 +228,7 @@ def test_a_damaged_spec_leaves_its_runs_out(store: Store, out: Path) -> None:
         import_results(store, out)
 
 
-KEPT = Path(__file__).parents[2] / "docs" / "results" / "cifar10-h100" / "runs"
+KEPT = Path(__file__).parents[2] / "docs" / "results" / "cifar10" / "runs"
 
 
 def kept_copy(out: Path, *, specs: bool) -> Path:
