@@ -9,11 +9,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from dashboards.error_pages import PageRoute
 from dashboards.match_plots import implied_rates, match_curves
 from dashboards.match_view import match_facts, match_values, rate_name_of, result_of, side
-from dashboards.overview import actions, mirror_problem, retry_note
+from dashboards.overview import overview_values
 from dashboards.plot_answers import Form, plot_answer
 from dashboards.plots import Plot
-from dashboards.quantities import quantity
-from dashboards.reading import StoreDep, mlflow_experiment, objective_metric, progress
+from dashboards.reading import StoreDep
 from dashboards.sweep_list import ListQuery, match_list
 from dashboards.tables import TrialQuery, trial_table
 from dashboards.templating import page
@@ -71,17 +70,7 @@ def match_page(
 
 
 def _overview(sweep: Sweep) -> dict[str, Any]:
-    return {
-        "sweep": sweep,
-        "here": f"/matches/{sweep.id}",
-        "objective": quantity(objective_metric(sweep)),
-        "progress": progress(sweep),
-        "facts": match_facts(sweep),
-        "actions": actions(sweep),
-        "mlflow": mlflow_experiment(sweep),
-        "mirror_problem": mirror_problem(sweep),
-        "retry_note": retry_note(sweep),
-    }
+    return overview_values(sweep, f"/matches/{sweep.id}", match_facts(sweep))
 
 
 @router.get("/matches/{sweep_id}/parts/overview")

@@ -9,9 +9,9 @@ from dashboards.plots import (
     Plot,
     Row,
     band,
-    colour,
     dash,
     figure,
+    inks,
     readable_range,
     wide_axis,
 )
@@ -123,9 +123,8 @@ def curves_plot(
     """
     what = quantity(metric)
     bands, lines, rows = [], [], list[Row]()
-    inks = _inks(curves)
-    for index, curve in enumerate(curves):
-        ink = inks[index]
+    colours = inks([curve.optimizer for curve in curves])
+    for index, (curve, ink) in enumerate(zip(curves, colours, strict=True)):
         mean, low, high = (
             [what.shown(value) for value in values]
             for values in (curve.mean, curve.low, curve.high)
@@ -161,14 +160,6 @@ def curves_plot(
         **LEGEND_BELOW,
     )
     return Plot(drawn, ("arm", "step", "mean", "low", "high", "seeds"), rows)
-
-
-def _inks(curves: Sequence[MeanCurve]) -> list[str]:
-    """The colour of each curve: its optimizer's, where no two have the same."""
-    names = [curve.optimizer for curve in curves]
-    if len(set(names)) == len(names):
-        return [OPTIMIZER_COLOURS.get(name, PALETTE[5]) for name in names]
-    return [colour(index) for index in range(len(curves))]
 
 
 def _floats(values: object) -> list[float]:

@@ -56,6 +56,8 @@ def figure(
             "margin": {"l": 60, "r": 12, "t": 34, "b": 48},
             "hovermode": "closest",
             "showlegend": False,
+            # As in the tables: 20 000 with a narrow space, and a point before decimals.
+            "separators": ".\N{NARROW NO-BREAK SPACE}",
             # Zoom and hidden traces survive a live update.
             "uirevision": name,
             **layout,
@@ -126,6 +128,13 @@ def wide_axis(values: Sequence[float]) -> dict[str, Any]:
 def colour(index: int) -> str:
     """Colour of the ``index``-th of several equal things."""
     return PALETTE[index % len(PALETTE)]
+
+
+def inks(optimizers: Sequence[str]) -> list[str]:
+    """The colour of each of several curves: its optimizer's, where no two have the same."""
+    if len(set(optimizers)) < len(optimizers):
+        return [colour(index) for index in range(len(optimizers))]
+    return [OPTIMIZER_COLOURS.get(name, colour(at)) for at, name in enumerate(optimizers)]
 
 
 def dash(index: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dashboards.formatting import config_value, duration, number, quantity_value, upper_first
-from dashboards.plots import OPTIMIZER_COLOURS, colour, dash
+from dashboards.plots import OPTIMIZER_COLOURS, dash, inks
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of
 from dashboards.report_document import Block, Document, Heading, Listing, Paragraph, Picture, Table
@@ -183,19 +183,15 @@ def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block
     named = {arm.point: settings(arm.arm) for arm in arms}
     params = {arm.point: arm.params for arm in arms}
     what, lines = quantity(metric), []
-    for index, curve in enumerate(store.point_curves(sweep.id, metric, points)):
-        if len(curve.steps) < 2:
-            continue
+    curves = [c for c in store.point_curves(sweep.id, metric, points) if len(c.steps) > 1]
+    colours = inks([optimizer_of(sweep, params[curve.point]) for curve in curves])
+    for index, (curve, ink) in enumerate(zip(curves, colours, strict=True)):
         spread = [value or 0.0 for value in curve.sd]
         has_band = any(spread)
-        optimizer = optimizer_of(sweep, params[curve.point])
-        several = len({optimizer_of(sweep, params[p]) for p in points}) < len(points)
         lines.append(
             Line(
                 label=named[curve.point],
-                colour=colour(index)
-                if several
-                else OPTIMIZER_COLOURS.get(optimizer, colour(index)),
+                colour=ink,
                 x=curve.steps,
                 y=[what.shown(v) for v in curve.mean],
                 low=_shifted(curve.mean, spread, -1, metric) if has_band else (),

@@ -7,16 +7,14 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.error_pages import PageRoute
-from dashboards.overview import actions, mirror_problem, retry_note, sweep_facts
+from dashboards.overview import overview_values, sweep_facts
 from dashboards.plot_pages import CURVE_POINTS, curve_metrics
 from dashboards.point_cache import all_points
 from dashboards.quantities import quantity
 from dashboards.reading import (
     StoreDep,
     is_adaptive,
-    mlflow_experiment,
     objective_metric,
-    progress,
     space,
 )
 from dashboards.results import result_values
@@ -81,7 +79,7 @@ def sweep_page(
         contour_pair=first_pair(sweep, thinned(all_points(store, sweep))),
         space=space(sweep),
         spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
-        **overview_values(store, sweep, here),
+        **_overview(store, sweep),
         **result_values(store, sweep),
         board=leaderboard(store, sweep, here, sort, cursor),
         trials=trial_table(store, sweep, here, query),
@@ -108,27 +106,16 @@ def _importance_note(sweep: Sweep) -> str:
     return "interactions count for no field, so shares of the variance need not add up to 100 %"
 
 
-def overview_values(store: Store, sweep: Sweep, here: str) -> dict[str, Any]:
-    """What ``part_overview.html`` shows."""
+def _overview(store: Store, sweep: Sweep) -> dict[str, Any]:
     confirmations = store.confirmations(sweep.id) if sweep.state.is_finished() else []
-    return {
-        "sweep": sweep,
-        "here": here,
-        "objective": quantity(objective_metric(sweep)),
-        "progress": progress(sweep),
-        "facts": sweep_facts(sweep, confirmations),
-        "actions": actions(sweep),
-        "mlflow": mlflow_experiment(sweep),
-        "mirror_problem": mirror_problem(sweep),
-        "retry_note": retry_note(sweep),
-    }
+    return overview_values(sweep, f"/sweeps/{sweep.id}", sweep_facts(sweep, confirmations))
 
 
 @router.get("/sweeps/{sweep_id}/parts/overview")
 def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """State, progress, best and buttons."""
     sweep = store.get_sweep(sweep_id)
-    return page("part_overview.html", **overview_values(store, sweep, f"/sweeps/{sweep.id}"))
+    return page("part_overview.html", **_overview(store, sweep))
 
 
 @router.get("/sweeps/{sweep_id}/parts/results")

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
+from dashboards.buttons import retry_of_trial, trial_note
 from dashboards.error_pages import PageRoute
 from dashboards.formatting import caption, config_value, duration, number, quantity_value
-from dashboards.overview import Fact, retry_of_trial, trial_note
+from dashboards.overview import Fact
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS
 from dashboards.quantities import quantity
 from dashboards.reading import StoreDep, mlflow_run, objective_metric, settings_text

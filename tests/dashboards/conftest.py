@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from starlette.testclient import TestClient
@@ -12,6 +13,12 @@ from service.settings import Settings
 from sweeps.store import Store
 from tests.dashboards import seeding
 from worker.digits import prepare_digits
+
+# Without a browser the other tests run all the same.
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+    from tests.dashboards.browsing import Watched
 
 
 @dataclass(frozen=True)
@@ -83,3 +90,54 @@ def empty_store(tmp_path: Path, digits: Path) -> Iterator[Store]:
 @pytest.fixture
 def empty_client(empty_store: Store, tmp_path: Path) -> TestClient:
     return client_of(empty_store, tmp_path / "home")
+
+
+# --- In a real browser: one for each file of tests, and one service over the seeded store --------
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    from tests.dashboards.serving import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def site(seeded: Seeded) -> Iterator[dict[str, str]]:
+    """Address of every kind of page of a served, seeded store."""
+    from tests.dashboards.serving import served
+
+    with served(seeded.store, seeded.home) as url:
+        yield {
+            "list": url,
+            "sweep": f"{url}/sweeps/{seeded.sweep}",
+            "running": f"{url}/sweeps/{seeded.running}",
+            "queued": f"{url}/sweeps/{seeded.queued}",
+            "trial": f"{url}/sweeps/{seeded.sweep}/trials/0",
+            "matches": f"{url}/matches",
+            "match": f"{url}/matches/{seeded.match}",
+            "delete": f"{url}/sweeps/{seeded.running}/delete",
+            "new": f"{url}/sweeps/new?preset=quickstart",
+            "new match": f"{url}/matches/new?preset=quickstart-match",
+            "compare": f"{url}/compare?arm={seeded.sweep}&arm={seeded.sweep}:t9",
+            "paper": f"{url}/paper",
+            "missing": f"{url}/sweeps/000000000000",
+        }
+
+
+@pytest.fixture(scope="module")
+def context(browser: "Browser") -> "Iterator[BrowserContext]":
+    """One cache for all pages, as a person's browser has; plotly's script is large."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def watched(context: "BrowserContext") -> "Iterator[Watched]":
+    from tests.dashboards.browsing import watch
+
+    found = watch(context)
+    yield found
+    found.page.close()

@@ -10,7 +10,7 @@ from dashboards.contour_plot import CELLS, contour_plot, surface
 from dashboards.importance_plot import importance_plot
 from dashboards.parallel_plot import MAX_LINES, UNUSED, parallel_plot
 from dashboards.scales import scale_of
-from dashboards.timeline_plot import MOST_LANES, lanes_of, timeline_plot
+from dashboards.timeline_plot import LEAST_BAR, MOST_LANES, lanes_of, timeline_plot
 from dashboards.variance_plot import variance_plot
 from sweeps.records import Point, TrialState
 from sweeps.store_timeline import Span
@@ -193,8 +193,17 @@ class TestTimeline:
 
         done = next(t for t in plot.figure["data"] if t["name"] == "complete")
         running = next(t for t in plot.figure["data"] if t["name"] == "running")
+        assert [data[3] for data in done["customdata"]] == [2.0, 3.0]
         assert (done["y"], done["base"], done["x"]) == (["a · 7", "a · 8"], [0.0, 1.0], [2.0, 3.0])
         assert (running["y"], running["base"], running["x"]) == (["a · 7"], [2.0], [3.0])
+
+    def test_an_attempt_that_failed_at_once_can_be_seen(self) -> None:
+        spans = [span(0, 0, 10, pid=7), span(1, 10, 10, pid=7)]
+
+        [trace] = timeline_plot(spans, START + timedelta(minutes=10)).figure["data"]
+
+        assert trace["x"] == [10.0, pytest.approx(10 * LEAST_BAR)]
+        assert trace["customdata"][1][3] == 0.0
 
     def test_many_short_lived_processes_are_packed_into_slots(self) -> None:
         spans = [span(n, n // 2, n // 2 + 1, pid=n) for n in range(2 * MOST_LANES)]

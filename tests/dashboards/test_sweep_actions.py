@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from dashboards.overview import actions, cost_text, retry_note, retry_of_trial, trial_note
+from dashboards.buttons import actions, retry_note, retry_of_trial, trial_note
+from dashboards.overview import cost_text
 from dashboards.point_cache import Kept
 from service.checkpoint_files import trial_checkpoints
 from sweeps.records import Sweep, SweepState, TrialState

@@ -1,0 +1,87 @@
+"""The buttons of a sweep's page in a real Chromium."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from sweeps.store import Store
+from tests.dashboards import seeding
+from tests.dashboards.browsing import SOON_MS, Watched
+from tests.dashboards.serving import served
+
+pytestmark = pytest.mark.browser
+
+
+class TestActions:
+    def test_extend_asks_for_totals_and_confirm_leads_to_the_new_sweep(
+        self, watched: Watched, empty_store: Store, tmp_path: Path
+    ) -> None:
+        page = watched.page
+        with seeding.stopped_clock(1000) as clock:
+            sweep = seeding.finished_sweep(empty_store, "search", clock, num_points=4)
+        with served(empty_store, tmp_path / "home") as url:
+            page.goto(f"{url}/sweeps/{sweep}")
+            page.locator("#ask-confirm summary").click()
+            page.get_by_label("Fresh seeds of each").fill("3")
+            page.get_by_role("button", name="Confirm", exact=True).click()
+            page.wait_for_url(lambda address: sweep not in address, timeout=SOON_MS)
+            expect(page.locator(".meta")).to_contain_text(f"confirms points of {sweep}")
+
+            page.goto(f"{url}/sweeps/{sweep}")
+            page.locator("#ask-extend summary").click()
+            page.get_by_label("Points in all").fill("6")
+            page.get_by_role("button", name="Extend", exact=True).click()
+            expect(page.locator("#notice")).to_contain_text("Extended", timeout=SOON_MS)
+            assert empty_store.get_sweep(sweep).spec["num_points"] == 6
+            page.goto("about:blank")
+
+    def test_tags_and_notes_are_saved(
+        self, watched: Watched, empty_store: Store, tmp_path: Path
+    ) -> None:
+        page = watched.page
+        sweep = seeding.create(empty_store, "labels")
+        with served(empty_store, tmp_path / "home") as url:
+            page.goto(f"{url}/sweeps/{sweep}")
+            page.get_by_text("Edit tags and notes").click()
+            page.get_by_label("Tags, separated by commas").fill("fast, digits")
+            page.get_by_label("Notes", exact=True).fill("of the second week")
+            page.get_by_role("button", name="Save").click()
+
+            expect(page.locator("#overview")).to_contain_text("of the second week", timeout=SOON_MS)
+            assert empty_store.get_sweep(sweep).tags == ("digits", "fast")
+            page.goto("about:blank")
+
+    def test_a_sweep_is_deleted_with_the_keyboard_alone_and_no_script(
+        self, browser: Browser, empty_store: Store, tmp_path: Path
+    ) -> None:
+        with seeding.stopped_clock(1000) as clock:
+            sweep = seeding.finished_sweep(empty_store, "old", clock, num_points=1)
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        with served(empty_store, tmp_path / "home") as url:
+            page.goto(f"{url}/sweeps/{sweep}")
+            page.get_by_role("link", name="Delete…").focus()
+            page.keyboard.press("Enter")
+            expect(page.locator("h1")).to_have_text("Delete sweep “old”?")
+            page.get_by_role("button", name="Delete for good").focus()
+            page.keyboard.press("Enter")
+            expect(page.locator("h1")).to_have_text("Sweeps", timeout=SOON_MS)
+            context.close()
+
+        assert empty_store.list_sweeps().items == []
+
+
+def test_a_refused_action_says_why(browser: Browser, empty_store: Store, tmp_path: Path) -> None:
+    sweep_id = seeding.create(empty_store, "refused")
+    context = browser.new_context()
+    page = context.new_page()
+    with served(empty_store, tmp_path / "home") as url:
+        # Without events the page does not learn that the sweep has ended.
+        page.route("**/events*", lambda route: route.abort())
+        page.goto(f"{url}/sweeps/{sweep_id}")
+        empty_store.request(sweep_id, "cancel")
+        page.get_by_role("button", name="Pause").click()
+
+        expect(page.locator("#notice")).to_contain_text("cannot pause", timeout=SOON_MS)
+        context.close()
