@@ -94,6 +94,12 @@ def running(home: Path) -> Head | None:
     return head if whole else None
 
 
+def recorded_address(home: Path) -> str | None:
+    """Host and port of the newest local head of ``home``; None if it was stopped."""
+    head = _recorded(home)
+    return None if head is None else head.address
+
+
 def stop(home: Path) -> None:
     """End the local head of ``home`` and every process of its session. No head: does nothing."""
     head = _recorded(home)

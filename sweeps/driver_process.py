@@ -46,6 +46,7 @@ class DriverProcess:
         self.renewed_at = time.monotonic()
         self.started_at = time.monotonic()
         self._shape: ClusterShape | None = None
+        self._head: str | None = None
         with (logs / "drivers.log").open("ab") as output:
             # A session of its own: a signal to the runner's terminal does not reach it.
             self._process = subprocess.Popen(
@@ -71,6 +72,14 @@ class DriverProcess:
     def shape(self) -> ClusterShape | None:
         """The cluster as this driver last saw it; None until it is connected."""
         return self._shape
+
+    def has_lost(self, head: str | None) -> bool:
+        """Whether ``head``, the local one as recorded now, took the place of its own.
+
+        To be asked again and again; its own is the first that it is asked about.
+        """
+        self._head = self._head or head
+        return head is not None and head != self._head
 
     def give(self, claim: Claim) -> None:
         """Give it the sweep that it will drive."""

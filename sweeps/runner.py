@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+from sweeps import cluster
 from sweeps.capacity import ClusterShape
 from sweeps.deletion import remove_marked
 from sweeps.driver_process import DriverProcess, DriverSettings, describe, stop_all
@@ -104,6 +105,7 @@ class Runner:
             stop_all([*self._drivers, *([self._spare] if self._spare else [])], _STOP)
 
     def _turn(self) -> None:
+        self._leave_lost_head()
         self._keep_spare()
         if self._clock.has_jumped():
             # By the new time the leases of living drivers may be over, and would be given away.
@@ -135,6 +137,18 @@ class Runner:
         self._drivers.append(spare)
         self._spare = None
         self._next_spare = time.monotonic() + _SPARE
+
+    def _leave_lost_head(self) -> None:
+        """End drivers whose head was replaced; they would call the old one for minutes."""
+        if os.environ.get("RAY_ADDRESS"):
+            return
+        head = cluster.recorded_address(self._settings.home)
+        for driver in self._drivers:
+            if driver.has_lost(head):
+                driver.kill()
+        if self._spare is not None and self._spare.has_lost(head):
+            self._spare.kill()
+            self._spare, self._next_spare = None, 0.0
 
     def _keep_spare(self) -> None:
         """Have a driver ready that has loaded what it needs and is connected to the cluster."""
