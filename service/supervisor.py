@@ -41,8 +41,9 @@ from sweeps.store import Store
 
 log = logging.getLogger(__name__)
 
-#: Seconds that each group of parts gets to stop by itself; all is over within 10.
-STOP_SECONDS = (4.5, 4.0)
+#: Seconds that each group of parts gets to stop by itself; all is over within 10, on a busy machine
+#: too: ending what is left takes a second or two there.
+STOP_SECONDS = (4.5, 3.0)
 KILL_SECONDS = 1.0
 #: The runner records where its trials stand while Ray and MLflow still answer.
 STOP_ORDER = (("api", "runner"), ("mlflow", "ray"))

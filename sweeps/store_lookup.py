@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from sweeps.records import Attempt, Sweep, SweepState
+from sweeps.errors import TrialNotFound
+from sweeps.records import Attempt, Sweep, SweepState, Trial
 from sweeps.store_connection import Database
-from sweeps.store_rows import attempt_of, sweep_of
-from sweeps.tables import attempts, sweeps
+from sweeps.store_rows import attempt_of, sweep_of, trial_of
+from sweeps.tables import attempts, sweeps, trials
 
 #: Trials named in one statement; SQLite takes 32,766 parameters.
 _CHUNK = 500
@@ -31,6 +32,21 @@ class LookupVerbs(Database):
                 for row in conn.execute(query):
                     found[row.trial].append(attempt_of(row))
         return dict(found)
+
+    def trials_of(self, sweep_id: str, numbers: Sequence[int]) -> list[Trial]:
+        """Return trials with their attempts, in the order asked. Raises TrialNotFound."""
+        tries = self.attempts_of(sweep_id, numbers)
+        found: dict[int, Trial] = {}
+        for start in range(0, len(numbers), _CHUNK):
+            some = trials.c.number.in_(numbers[start : start + _CHUNK])
+            query = sa.select(trials).where(trials.c.sweep_id == sweep_id, some)
+            with self._reading() as conn:
+                for row in conn.execute(query):
+                    found[row.number] = trial_of(row, tuple(tries.get(row.number, ())))
+        for number in numbers:
+            if number not in found:
+                raise TrialNotFound(sweep_id, number)
+        return [found[number] for number in numbers]
 
     def recently_complete(
         self, limit: int = 200, *, with_trials: bool = False, skip: int = 0

@@ -6,7 +6,7 @@ stays as it is.
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -35,12 +35,14 @@ class RecordVerbs(Database):
         """
         with self._writing() as write:
             row = fenced(write, claim)
+            names = {n for item in batch for report in item.reports for n in report.metrics}
+            ids = name_ids(write, row.id, "metric", names) if names else {}
             for item in batch:
                 if item.reports:
-                    _record(write, row, item)
+                    _record(write, row, item, ids)
 
 
-def _record(write: Write, sweep: sa.Row[Any], item: TrialReports) -> None:
+def _record(write: Write, sweep: sa.Row[Any], item: TrialReports, ids: Mapping[str, int]) -> None:
     trial = trial_for_update(write, sweep.id, item.number)
     attempt = write.conn.execute(
         sa.select(attempts).where(
@@ -53,17 +55,15 @@ def _record(write: Write, sweep: sa.Row[Any], item: TrialReports) -> None:
         raise SweepStateConflict(
             f"attempt {item.attempt_id} is not one of trial {item.number} of sweep {sweep.id}"
         )
-    finite = _insert_metrics(write, sweep, attempt, item.reports)
+    finite = _insert_metrics(write, attempt, item.reports, ids)
     _insert_series(write, sweep, item)
     _update_trial(write, sweep, trial, item.reports, finite)
 
 
 def _insert_metrics(
-    write: Write, sweep: sa.Row[Any], attempt: sa.Row[Any], reports: list[Report]
+    write: Write, attempt: sa.Row[Any], reports: list[Report], ids: Mapping[str, int]
 ) -> dict[str, float]:
     """Insert metric rows; return the latest finite value of each name."""
-    names = {name for report in reports for name in report.metrics}
-    ids = name_ids(write, sweep.id, "metric", names)
     rows: list[dict[str, Any]] = []
     latest: dict[str, float] = {}
     provenance = dict(attempt.provenance)

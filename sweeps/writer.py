@@ -181,7 +181,7 @@ class StoreWriter:
             self._store.finish_attempts(self._claim, ends)
         for attempt, attempt_id in ids.items():
             attempt.attempt_id = attempt_id
-        trials = [self._store.trial(self._claim.sweep_id, end.number) for end in ends]
+        trials = self._store.trials_of(self._claim.sweep_id, [end.number for end in ends])
         with self._changed:
             self._held_reports -= sum(len(news.reports) for news in batch)
             self._unwritten_endings -= len(ends)

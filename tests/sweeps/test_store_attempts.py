@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps.errors import LeaseLost, SweepStateConflict
+from sweeps.errors import LeaseLost, SweepStateConflict, TrialNotFound
 from sweeps.records import AttemptEnd, Claim, SweepState, TrialState
 from sweeps.store import Store
 from tests.sweeps.store_cases import claimed, report, trial
@@ -53,6 +53,19 @@ def test_a_start_whose_commit_was_in_doubt_is_the_one_that_is_there(
     assert len(store.trial(claim.sweep_id, 1).attempts) == 1
     other = store.start_attempts(claim, [1], {1: "d"})
     assert other[1] != first[1]
+
+
+def test_trials_are_read_together_as_they_are_alone(store: Store, claim: Claim) -> None:
+    ids = store.start_attempts(claim, [0, 1])
+    store.finish_attempts(claim, [end(0, ids[0], "failed", "waiting")])
+    store.start_attempts(claim, [0])
+
+    found = store.trials_of(claim.sweep_id, [2, 0])
+
+    assert found == [store.trial(claim.sweep_id, number) for number in (2, 0)]
+    assert [len(one.attempts) for one in found] == [0, 2]
+    with pytest.raises(TrialNotFound):
+        store.trials_of(claim.sweep_id, [0, 99])
 
 
 def test_attempts_at_trials_that_have_yet_to_end(store: Store, claim: Claim) -> None:
