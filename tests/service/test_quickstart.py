@@ -17,6 +17,8 @@ from service.client import Client
 from service.quickstart import find_or_submit
 from sweeps.records import SweepState
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def service(live):
@@ -105,7 +107,8 @@ def test_the_quickstart_trains_once_prints_what_it_found_and_leaves_nothing_runn
 
     def quickstart(limit):
         done = subprocess.run(
-            [sys.executable, "-m", "service", "quickstart", "--once"],
+            [sys.executable, "-m", "tests.service.short_quickstart", "quickstart", "--once"],
+            cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=limit,
