@@ -222,7 +222,8 @@ def arm_curves(store: Store, refs: Sequence[Ref], metric: str) -> list[Curve]:
             points = {ref.point: ""} if ref.point is not None else _best_points(store, sweep)
             for c in store.point_curves(sweep.id, metric, list(points), MAX_SAMPLES):
                 label = f"{sweep.name} · {points[c.point]}point {c.point}"
-                curves.append(Curve(label, c.steps, c.mean, c.sd, c.n))
+                optimizer = points[c.point].removesuffix(" · ")
+                curves.append(Curve(label, c.steps, c.mean, c.sd, c.n, optimizer))
         except SweepsError:
             # Deleted since the page was opened: the others are still drawn.
             continue

@@ -14,6 +14,7 @@ from dashboards.plots import (
     colour,
     dash,
     figure,
+    inks,
     log_axis,
     wide_axis,
 )
@@ -35,6 +36,8 @@ class Curve:
     sd: Sequence[float | None]
     #: Seeds that reported at each step.
     n: Sequence[int]
+    #: Gives the curve its colour where every curve has another one; "" where it is not known.
+    optimizer: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,9 @@ def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
     """Mean of ``metric`` over steps for each point, with a band of one deviation over seeds."""
     what = quantity(metric)
     bands, lines, rows = [], [], list[Row]()
-    for index, curve in enumerate(curves):
-        ink = colour(index)
+    names = [curve.optimizer for curve in curves]
+    colours = inks(names) if all(names) else [colour(index) for index in range(len(curves))]
+    for index, (curve, ink) in enumerate(zip(curves, colours, strict=True)):
         mean = [what.shown(value) for value in curve.mean]
         sd = [what.shown(value) if value is not None else 0.0 for value in curve.sd]
         if any(sd):

@@ -81,7 +81,7 @@ class TestMatchForm:
         page.locator("#field-source-lr").fill("0.4")
 
         # Twice the effective learning rate of a quarter of the rate.
-        expect(page.locator("#check")).to_contain_text("0.0904", timeout=SOON_MS)
+        expect(page.locator("#check")).to_contain_text("0.09133", timeout=SOON_MS)
         page.locator("#field-source-momentum").fill("1.5")
         expect(page.locator("#why-field-source-momentum")).to_contain_text(
             "got 1.5", timeout=SOON_MS

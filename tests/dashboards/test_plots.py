@@ -9,7 +9,7 @@ import pytest
 
 from dashboards.match_plots import implied_rates, is_inside, match_curves
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS, curve_labels
-from dashboards.plots import PALETTE, log_axis, wide_axis
+from dashboards.plots import OPTIMIZER_COLOURS, PALETTE, log_axis, wide_axis
 from dashboards.quantities import quantity
 from dashboards.sweep_plots import (
     MOST_WITH_BARS,
@@ -70,6 +70,16 @@ class TestLearningCurves:
         assert table(plot.csv()) == [
             {"point": "0", "step": "10", "mean": "0.5", "sd": "", "seeds": "1"}
         ]
+
+    def test_one_curve_of_each_optimizer_has_its_colour(self) -> None:
+        names = ("sgd", "ndadam")
+        each = [Curve(name, [1], [0.5], [None], [1], name) for name in names]
+        two = [Curve(str(n), [1], [0.5], [None], [1], "sgd") for n in range(2)]
+
+        inks = [t["line"]["color"] for t in lines(learning_curves("train_loss", each).figure)]
+        assert inks == [OPTIMIZER_COLOURS[name] for name in names]
+        same = [t["line"]["color"] for t in lines(learning_curves("train_loss", two).figure)]
+        assert same == list(PALETTE[:2])
 
     def test_curves_beyond_the_colours_differ_in_their_dash(self) -> None:
         many = [Curve(str(n), [1], [0.5], [None], [1]) for n in range(len(PALETTE) + 1)]
