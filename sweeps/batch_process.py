@@ -213,8 +213,10 @@ def _with_machine(provenance: dict[str, Any], git_commit: str | None) -> dict[st
     return found
 
 
-def _hello(device: str) -> dict[str, Any]:
+def _hello(device: str, *, trains: bool) -> dict[str, Any]:
     """Load what is slow to load, and say what there is to train on."""
+    if device == "cpu" and not trains:
+        return {"event": "ready", "machine": socket.gethostname()}
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -255,7 +257,7 @@ def _take_standard_output() -> TextIO:
 
 def main() -> int:
     """Run tasks until there are no more. Exit code 1 after a run that failed."""
-    device = sys.argv[1]
+    device, trains = sys.argv[1], "passes-on" not in sys.argv
     channel = _take_standard_output()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tasks: queue.Queue[Task | None] = queue.Queue()
@@ -269,7 +271,7 @@ def main() -> int:
             stopping.set()  # nobody listens any more
 
     threading.Thread(target=_read_tasks, args=(tasks, stopping), daemon=True).start()
-    hello = _hello(device)
+    hello = _hello(device, trains=trains)
     send(hello)
     if hello["event"] != "ready":
         return 2

@@ -78,9 +78,10 @@ class Slot:
         self.generation += 1
         self.state = "starting"
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sweeps.batch_process", self.device]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "sweeps.batch_process", self.device],
+                [*command, "passes-on"] if self.host else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
