@@ -5,7 +5,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from dashboards.error_pages import PageRoute, error_page
 from dashboards.paper_plots import curves_plot, table_plot
-from dashboards.paper_view import FIGURES, figure_curves, paper_runs, paper_values_of, ratio_text
+from dashboards.paper_view import FIGURES, paper_curves, paper_runs, paper_values_of, ratio_text
 from dashboards.plot_answers import Form, plot_answer
 from dashboards.reading import StoreDep
 from dashboards.templating import page
@@ -34,15 +34,14 @@ def paper_page(store: Store = StoreDep) -> HTMLResponse:
 @router.get("/paper/plots/{name}.{form}")
 def plot(name: str, form: Form, store: Store = StoreDep) -> Response:
     """One table or figure."""
-    runs = paper_runs(store)
-    for found in compared_tables(runs):
+    for found in compared_tables(paper_runs(store)):
         if found.table.id == name:
             # The paper's own points are drawn also before anything of ours has run.
             return plot_answer(table_plot(found), form, file_name=f"paper-{name}", empty="")
     for figure in FIGURES:
         if figure.id == name:
             finals = _finals() if name == "fig2" else []
-            drawn = curves_plot(name, figure.metric, figure_curves(runs, figure), finals)
+            drawn = curves_plot(name, figure.metric, paper_curves(store, figure), finals)
             empty = f"No run of preset {figure.preset} has ended here yet."
             return plot_answer(drawn, form, file_name=f"paper-{name}", empty=empty)
     return error_page(404, "Not found", f"The paper has no table or figure {name[:40]!r}.")

@@ -1,7 +1,8 @@
 """The paper's tables and figures beside our runs, in the words of the page."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dashboards.formatting import number
 from dashboards.point_cache import Kept
@@ -19,9 +20,12 @@ from sweeps.paper_values import paper_values
 from sweeps.presets import read_preset
 from sweeps.store import Store
 
+T = TypeVar("T")
+
 _NARROW = "\N{NARROW NO-BREAK SPACE}"
-#: Runs of the last look at a store; another look costs a read of every finished trial.
-_RUNS = Kept(2)
+#: Of the last look at a store: its runs, what the page says of them, and each figure's curves.
+#: Another look reads every finished trial, and the curves of every layer.
+_LOOKS = Kept(2 * (2 + 4))
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,28 @@ class EntryRow:
 
 def paper_runs(store: Store) -> PaperRuns:
     """Every run of the store that may be the paper's, read again when a trial has ended."""
+    return _kept(store, "runs", lambda: PaperRuns(runs_of_store(store)))
+
+
+def paper_values_of(store: Store) -> dict[str, Any]:
+    """What the template shows. Not to be changed: it is shared."""
+    return _kept(store, "page", lambda: _values_of(paper_runs(store)))
+
+
+def paper_curves(store: Store, figure: PaperFigure) -> list[MeanCurve]:
+    """A line of the figure for each arm that has runs."""
+    return _kept(store, figure.id, lambda: figure_curves(paper_runs(store), figure))
+
+
+def _kept(store: Store, what: str, look: Callable[[], T]) -> T:
     moment = tuple(
         (one.kind, one.state, one.sweeps, tuple(sorted(one.trials.items())))
         for one in store.counts()
     )
-    return _RUNS.get((id(store), moment), lambda: PaperRuns(runs_of_store(store)))
+    return _LOOKS.get((id(store), what, moment), look)
 
 
-def paper_values_of(store: Store) -> dict[str, Any]:
-    """What the template shows."""
-    runs = paper_runs(store)
+def _values_of(runs: PaperRuns) -> dict[str, Any]:
     known = paper_values()
     return {
         "source": known.source,
