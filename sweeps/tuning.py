@@ -78,6 +78,8 @@ _BUFFER_SECONDS = 1.01
 _MANY = 1024
 #: Seconds between looks for trials that Tune dropped without a word.
 _LOOK_SECONDS = 1.0
+#: Seconds between two questions for a trial while none runs.
+_ASK_SECONDS = 0.05
 
 
 class TrialLost(RuntimeError):
@@ -202,6 +204,10 @@ class _Keeper(_Unsaved, FIFOScheduler):  # type: ignore[misc]
             cache.increase_max(self._resources, _MANY)
         if hasattr(self._controller, "_buffer_length"):
             self._controller._buffer_length = _BUFFER_SECONDS
+        if hasattr(self._controller, "_update_trial_queue"):
+            self._controller._update_trial_queue = _without_blocking(
+                self._controller._update_trial_queue
+            )
 
     def put_away(self) -> None:
         """End workers that have had no trial for too long: others may be waiting for the place."""
@@ -305,6 +311,22 @@ class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
             if self._runs.get(trial.trial_id) in hung and worker is not None:
                 log.warning("trial %s does not stop; its worker is ended", trial)
                 ray.kill(worker)
+
+
+def _without_blocking(ask: Callable[[], bool]) -> Callable[..., bool]:
+    """Tune's question for the next trial, which never waits for one.
+
+    While none of its trials is left Tune asks for ten minutes and does nothing else. Its workers
+    would keep their places all that time, and a sweep whose turn it is waits for these places.
+    """
+
+    def ask_once(blocking: bool = False, timeout: int = 0) -> bool:
+        found = ask()
+        if blocking and not found:
+            time.sleep(_ASK_SECONDS)
+        return found
+
+    return ask_once
 
 
 def _forget(trial: TuneTrial) -> None:

@@ -261,3 +261,17 @@ def test_two_sweeps_on_a_full_cluster_take_turns_and_a_paused_one_gives_its_plac
         stack.store.request(sweep_id, "cancel")
     for sweep_id in (first, second):
         stack.finish(sweep_id)
+
+
+def test_a_sweep_that_fills_the_cluster_alone_hands_it_over_after_its_turn(stack: Stack) -> None:
+    alone = {"num_points": 400, "base": {"steps": 4, "batch_size": 100}, "resources": {"cpus": 2}}
+    first = submit(stack, **alone)
+    stack.wait(first, lambda sweep: sweep.trials["complete"] > 0, "at it")
+    second = submit(stack, **alone)
+
+    stack.wait(second, lambda sweep: sweep.trials["complete"] > 0, "at it in its turn")
+
+    for sweep_id in (first, second):
+        stack.store.request(sweep_id, "cancel")
+    for sweep_id in (first, second):
+        stack.finish(sweep_id)
