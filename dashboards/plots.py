@@ -82,14 +82,17 @@ def _axis(settings: dict[str, Any]) -> dict[str, Any]:
 def log_axis(values: Iterable[float]) -> dict[str, Any]:
     """Settings of a log axis over ``values``: labels that can be read off without counting.
 
-    Few decades get more labels each (1, 2, 5, then 1, 3, then 1), many skip decades. The labels
-    reach a decade beyond the values, for whoever zooms out.
+    Few decades get more labels each (1, 2, 5, then 1, 3, then 1), many skip decades; a part of a
+    decade has plotly's own. The labels reach a decade beyond the values, for whoever zooms out.
     """
     positive = [value for value in values if value > 0]
     if not positive:
         return {"type": "log"}
     low, high = math.log10(min(positive)), math.log10(max(positive))
     decades = high - low
+    # Round numbers of a decade are too few marks for a part of one; plotly's own are evenly spaced.
+    if 0 < decades < 0.8:
+        return {"type": "log"}
     digits = (1, 2, 5) if decades <= 1.6 else (1, 3) if decades <= 3 else (1,)
     step = max(1, round(decades / 6))
     exponents = range(math.floor(low) - 1, math.ceil(high) + 2, step)

@@ -19,6 +19,7 @@ from dashboards.plots import (
     wide_axis,
 )
 from dashboards.quantities import quantity
+from dashboards.report_words import plain
 
 #: With more points than this their marks are small, and deviations stand in the hover text alone:
 #: bars would hide the marks, and drawing them would take most of the time.
@@ -98,7 +99,7 @@ def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
             }
         )
         columns = (curve.steps, curve.mean, curve.sd, curve.n)
-        rows += [(curve.label, *row) for row in zip(*columns, strict=True)]
+        rows += [(plain(curve.label), *row) for row in zip(*columns, strict=True)]
     drawn = figure(
         [*bands, *lines],
         x={"title": "step t (optimizer steps)", "rangemode": "tozero"},

@@ -55,6 +55,20 @@ def visit(request: pytest.FixtureRequest, context: BrowserContext, site: dict[st
     return Visit(request.param, found.complaints, found.hosts, width, axe)
 
 
+class TestWideTables:
+    def test_a_table_wider_than_the_page_scrolls_by_itself(
+        self, context: BrowserContext, site: dict[str, str]
+    ) -> None:
+        page = context.new_page()
+        page.set_viewport_size({"width": 1024, "height": 800})
+        page.goto(site["sweep"])
+        page.locator("#leaderboard table").evaluate("table => (table.style.width = '2000px')")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        page.close()
+
+        assert width <= 1024
+
+
 class TestEveryPage:
     def test_it_draws_without_a_complaint(self, visit: Visit) -> None:
         # Chromium itself reports the status of a page that is not there.

@@ -1,5 +1,7 @@
 """Pages through the whole application over a seeded store, without a browser."""
 
+import re
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -145,6 +147,17 @@ class TestSweepPage:
         seen += [row[0] for row in page.tables["Trials"][1:]]
 
         assert seen == [str(number) for number in range(30)]
+
+    def test_the_pagers_of_a_page_are_told_apart_by_what_they_turn(
+        self, empty_client: TestClient, empty_store: Store
+    ) -> None:
+        with seeding.stopped_clock(1600) as clock:
+            sweep = seeding.finished_sweep(empty_store, "eleven", clock, num_points=11)
+
+        page = empty_client.get(f"/sweeps/{sweep}").text
+
+        labels = re.findall(r'aria-label="(Pages of [^"]+)"', page)
+        assert labels == ["Pages of the leaderboard", "Pages of the trials"]
 
     def test_a_running_sweep_is_live_and_can_be_stopped(
         self, client: TestClient, seeded: Seeded

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,6 +48,13 @@ class TestLearningCurves:
         assert lines(plot.figure)[0]["y"] == [50.0, 2.0]
         assert plot.figure["layout"]["yaxis"]["title"]["text"] == "validation error (%)"
         assert [row["mean"] for row in table(plot.csv())] == ["0.5", "0.02"]
+
+    def test_symbols_of_a_label_are_text_in_the_table(self) -> None:
+        named = replace(CURVE, label="12 · adam · α<sub>0</sub> 0.005")
+
+        rows = table(learning_curves("validation_error", [named]).csv())
+
+        assert {row["point"] for row in rows} == {"12 · adam · α₀ 0.005"}
 
     def test_the_band_is_one_deviation_and_stays_above_zero(self) -> None:
         [band] = bands(learning_curves("validation_error", [CURVE]).figure)
@@ -286,6 +294,9 @@ class TestAxes:
 
         assert label in axis["ticktext"]
         assert len(axis["tickvals"]) == len(axis["ticktext"]) <= 20
+
+    def test_a_part_of_a_decade_has_more_marks_than_its_one_round_number(self) -> None:
+        assert log_axis([1.6, 4.0]) == {"type": "log"}
 
     def test_a_log_axis_without_positive_values_is_still_one(self) -> None:
         assert log_axis([0.0]) == {"type": "log"}
