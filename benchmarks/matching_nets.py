@@ -122,7 +122,8 @@ def cells(network: str, steps: int = STEPS) -> list[Cell]:
 def benchmark_nets(network: str, shop: Workshop, steps: int = STEPS) -> dict[str, Any]:
     """Every cell of a network: the match, the grid, the rival, and what each cost.
 
-    Where the time to stop comes among the grids, the cells whose grid was complete are answered.
+    Where the time to stop comes among the grids, cells whose grid was not complete keep what their
+    match found, with nothing beside it.
     """
     chosen = cells(network, steps)
     controls = [schedule_spec(network, steps, beta2) for beta2 in CONTROL_BETA2]
@@ -138,11 +139,7 @@ def benchmark_nets(network: str, shop: Workshop, steps: int = STEPS) -> dict[str
         shop.runs(wanted)
     except StopTime as stop:
         stopped = {"stopped": str(stop)}
-    rows = [
-        _row(cell, outcome, shop)
-        for cell, outcome in zip(chosen, matched, strict=True)
-        if shop.has([*_grid_runs(cell), *_rival_runs(cell)])
-    ]
+    rows = [_row(cell, outcome, shop) for cell, outcome in zip(chosen, matched, strict=True)]
     controlled = [control(one, shop) for one in scheduled if shop.has(_loop_runs(one))]
     part = {"part": network, "steps": steps, "cells": len(chosen)}
     return {**part, "rows": rows, "control": controlled, **stopped}
@@ -150,30 +147,35 @@ def benchmark_nets(network: str, shop: Workshop, steps: int = STEPS) -> dict[str
 
 def _row(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> dict[str, Any]:
     spec, result = cell.spec(), outcome.result
-    grid = grid_answer(cell, outcome, shop)
-    rival, rival_seconds = rival_answer(cell, shop)
+    complete = shop.has([*_grid_runs(cell), *_rival_runs(cell)])
+    grid = grid_answer(cell, outcome, shop) if complete else None
+    rival, rival_seconds = rival_answer(cell, shop) if complete else (None, None)
     chosen = next(row for row in result["criteria"] if row["chosen"])
     answer = chosen["measured"]
     match_seconds = sum(row["seconds"] for row in result["cost"])
     return {
         "cell": str(cell),
         "criterion": spec.chosen_criterion(),
-        "grid": grid.rate,
-        "grid error": grid.error,
+        "grid": grid.rate if grid else None,
+        "grid error": grid.error if grid else None,
         "match": answer["value"] if answer else None,
         "interval": [answer["low"], answer["high"]] if answer else None,
-        "match off": _off(answer["value"], grid.rate) if answer else None,
-        "predicted off": _off(chosen["predicted"], grid.rate),
-        "closed form off": _off(_closed_form(spec, result), grid.rate),
-        "rival off": _off(rival, grid.rate),
+        "match off": _off(answer["value"] if answer else None, grid),
+        "predicted off": _off(chosen["predicted"], grid),
+        "closed form off": _off(_closed_form(spec, result), grid),
+        "rival off": _off(rival, grid),
         "verdict": result["verdict"]["sentence"],
         "gain": result["source"]["gain"] and result["source"]["gain"]["value"],
-        "seconds": {"match": match_seconds, "grid": grid.seconds, "rival": rival_seconds},
+        "seconds": {
+            "match": match_seconds,
+            "grid": grid.seconds if grid else None,
+            "rival": rival_seconds,
+        },
     }
 
 
-def _off(found: float | None, grid: float) -> float | None:
-    return None if found is None else found / grid - 1
+def _off(found: float | None, grid: "GridAnswer | None") -> float | None:
+    return None if found is None or grid is None else found / grid.rate - 1
 
 
 def _closed_form(spec: MatchSpec, result: dict[str, Any]) -> float:

@@ -7,6 +7,9 @@ batch-normalised layer would have it. The product's own proposer and verdict do 
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -29,8 +32,12 @@ from sweeps.proposals import Proposal
 from worker.config import TrainConfig
 
 Floats = NDArray[np.float32]
+#: Of random numbers: one number or several.
+Seed = int | Sequence[int]
 
 MATCHES, STEPS = 300, 2400
+#: Matches in one array.
+LOT = 25
 VECTORS, ELEMENTS = 16, 16
 #: Correlation of successive gradients; each match has its own between these.
 RHO = (-0.1, 0.3)
@@ -65,7 +72,7 @@ def rho_of(number: int, matches: int) -> float:
 class NoiseRuns:
     """R runs at once, each with its own optimizer setting, correlation and seed."""
 
-    def __init__(self, configs: Sequence[TrainConfig], rho: Sequence[float], seed: int) -> None:
+    def __init__(self, configs: Sequence[TrainConfig], rho: Sequence[float], seed: Seed) -> None:
         self._random = np.random.default_rng(seed)
         shape = (len(configs), VECTORS, ELEMENTS)
         self._sgd = np.array([c.optimizer == "sgd" for c in configs])
@@ -142,7 +149,7 @@ def _column(values: Sequence[float | None]) -> Floats:
 
 
 def curves(
-    configs: Sequence[TrainConfig], rho: Sequence[float], seed: int, steps: int = STEPS
+    configs: Sequence[TrainConfig], rho: Sequence[float], seed: Seed, steps: int = STEPS
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Effective learning rates (R, steps) and gains (R,)."""
     runs = NoiseRuns(configs, rho, seed)
@@ -151,17 +158,69 @@ def curves(
 
 
 def benchmark_noise(
-    matches: int = MATCHES, mismatches: Sequence[float] = MISMATCHES
+    matches: int = MATCHES, mismatches: Sequence[float] = MISMATCHES, processes: int = 1
 ) -> dict[str, Any]:
-    """Coverage, bias, and how often "matched" is said, over whole matches."""
+    """Coverage, bias, and how often "matched" is said, over whole matches.
+
+    In lots, each with random numbers of its own, so that how many processes share them changes
+    nothing.
+    """
     began = time.perf_counter()
+    jobs = [
+        Lot(range(first, min(matches, first + LOT)), matches, tuple(mismatches))
+        for first in range(0, matches, LOT)
+    ]
+    if processes > 1 and len(jobs) > 1:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            lots = list(pool.map(match_lot, jobs))
+    else:
+        lots = list(map(match_lot, jobs))
+    return {
+        "part": "noise",
+        "matches": matches,
+        "steps": STEPS,
+        **shares(
+            [answer for lot in lots for answer in lot.answers],
+            [state for lot in lots for state in lot.states],
+            [rate for lot in lots for rate in lot.truth],
+        ),
+        "matched said at": {
+            percent(off): sum(lot.said[off] for lot in lots) / matches for off in mismatches
+        },
+        "seconds": time.perf_counter() - began,
+    }
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Matches that are run in one array, of so many in all."""
+
+    numbers: range
+    matches: int
+    mismatches: tuple[float, ...]
+
+    def rho(self, number: int) -> float:
+        return rho_of(number, self.matches)
+
+
+@dataclass(frozen=True)
+class FoundInLot:
+    answers: list[dict[str, float] | None]
+    states: list[str]
+    truth: list[float]
+    #: Verdicts "matched" by mismatch.
+    said: dict[float, int]
+
+
+def match_lot(lot: Lot) -> FoundInLot:
+    """Run a lot, in a process of its own where several are at work."""
     batch = 0
 
     def train(wanted: Sequence[tuple[int, Proposal]]) -> list[TrainedRun]:
         nonlocal batch
         batch += 1
-        rho = [rho_of(number, matches) for number, _ in wanted]
-        found, gains = curves([p.config for _, p in wanted], rho, seed=batch)
+        rho = [lot.rho(lot.numbers[i]) for i, _ in wanted]
+        found, gains = curves([p.config for _, p in wanted], rho, seed=(lot.numbers.start, batch))
         return [
             TrainedRun(
                 series={name: row.tolist() for name in ("effective_lr", "effective_lr/linear1")},
@@ -173,23 +232,17 @@ def benchmark_noise(
             for row, gain in zip(found, gains, strict=True)
         ]
 
-    specs = [noise_spec(number) for number in range(matches)]
-    outcomes = run_matches(specs, train)
-    truth = [true_rate(specs[i], rho_of(i, matches)) for i in range(matches)]
-    return {
-        "part": "noise",
-        "matches": matches,
-        "steps": STEPS,
-        **shares(
-            [answer_of(outcome) for outcome in outcomes],
-            [outcome.result["verdict"]["state"] for outcome in outcomes],
-            truth,
-        ),
-        "matched said at": {
-            percent(off): _said(specs, outcomes, truth, off, matches) for off in mismatches
-        },
-        "seconds": time.perf_counter() - began,
-    }
+    outcomes = run_matches([noise_spec(number) for number in lot.numbers], train)
+    truth = [
+        true_rate(outcome.spec, lot.rho(number))
+        for outcome, number in zip(outcomes, lot.numbers, strict=True)
+    ]
+    return FoundInLot(
+        [answer_of(outcome) for outcome in outcomes],
+        [outcome.result["verdict"]["state"] for outcome in outcomes],
+        truth,
+        {off: _said(lot, outcomes, truth, off) for off in lot.mismatches},
+    )
 
 
 def true_rate(spec: MatchSpec, rho: float) -> float:
@@ -198,25 +251,20 @@ def true_rate(spec: MatchSpec, rho: float) -> float:
     return lr_of_effective_lr(spec.target_setting, e, gain_autoregressive(0.9, rho))
 
 
-def _said(
-    specs: Sequence[MatchSpec],
-    outcomes: Sequence[MatchOutcome],
-    truth: Sequence[float],
-    off: float,
-    matches: int,
-) -> float:
-    """Share of verdicts "matched" where the target runs at exactly this mismatch."""
+def _said(lot: Lot, outcomes: Sequence[MatchOutcome], truth: Sequence[float], off: float) -> int:
+    """Number of verdicts "matched" where the target runs at exactly this mismatch."""
     configs, rho = [], []
-    for i, (spec, rate) in enumerate(zip(specs, truth, strict=True)):
+    for number, outcome, rate in zip(lot.numbers, outcomes, truth, strict=True):
+        spec = outcome.spec
         # A mismatch of effective learning rates, which the law turns into one of rates.
         e = stationary_effective_lr(setting_of(spec.source_config)) * times_as_fast(off)
-        gain = gain_autoregressive(0.9, rho_of(i, matches))
+        gain = gain_autoregressive(0.9, lot.rho(number))
         exact = lr_of_effective_lr(spec.target_setting, e, gain) if off else rate
         configs += [spec.target_config(exact)] * spec.replicates
-        rho += [rho_of(i, matches)] * spec.replicates
-    found, _ = curves(configs, rho, seed=round(1000 + 100 * off))
+        rho += [lot.rho(number)] * spec.replicates
+    found, _ = curves(configs, rho, seed=(lot.numbers.start, round(1000 + 100 * off)))
     said = 0
-    for i, (spec, outcome) in enumerate(zip(specs, outcomes, strict=True)):
-        own = found[i * spec.replicates : (i + 1) * spec.replicates].tolist()
-        said += state_with(outcome, own) == "matched"
-    return said / len(specs)
+    for i, outcome in enumerate(outcomes):
+        n = outcome.spec.replicates
+        said += state_with(outcome, found[i * n : (i + 1) * n].tolist()) == "matched"
+    return said

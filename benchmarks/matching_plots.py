@@ -46,7 +46,7 @@ def _worth(part: dict[str, Any]) -> Any:
 def _nets(part: dict[str, Any]) -> Any:
     """Each answer against the grid's, in percent, with the band that was wanted."""
     figure, axes = _figure(f"{part['part']}: α$^v$ against the grid's")
-    rows = part["rows"]
+    rows = [row for row in part["rows"] if row["grid"] is not None]
     axes.axvspan(-4, 4, color="tab:green", alpha=0.12, label="±4 %")
     places = range(len(rows))
     for name, label, marker in (

@@ -47,13 +47,14 @@ def _noise(part: dict[str, Any]) -> str:
 
 def _nets(part: dict[str, Any]) -> str:
     rows, all_cells = part["rows"], part.get("cells", len(part["rows"]))
-    some = "" if len(rows) == all_cells else f", {len(rows)} of {all_cells} cells"
+    complete = sum(row["grid"] is not None for row in rows)
+    some = "" if complete == all_cells else f", grids of {complete} of {all_cells} cells"
     lines = [
         f"## {part['part']}, {part['steps']} steps{some}",
         "",
-        "| cell | criterion | A | grid α^v | match off | closed form with A off | rival off "
-        "| s: match, grid, rival | verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| cell | criterion | A | grid α^v | match α^v | match off | closed form with A off "
+        "| rival off | s: match, grid, rival | verdict |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *(_row(row) for row in rows),
         "",
         *_largest(rows),
@@ -74,16 +75,21 @@ def _largest(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _row(row: dict[str, Any]) -> str:
-    seconds = row["seconds"]
-    gain = "–" if row["gain"] is None else f"{row['gain']:.3f}"
+    grid = "–"
+    if row["grid"] is not None:
+        grid = f"{row['grid']:.4f} ± {196 * row['grid error']:.1f} %"
     return (
-        f"| {row['cell']} | {row['criterion'].replace('_', ' ')} | {gain} "
-        f"| {row['grid']:.4f} ± {196 * row['grid error']:.1f} % "
+        f"| {row['cell']} | {row['criterion'].replace('_', ' ')} | {_number(row['gain'], 3)} "
+        f"| {grid} | {_number(row['match'], 4)} "
         f"| {_signed(row['match off'])} | {_signed(row['closed form off'])} "
         f"| {_signed(row['rival off'])} "
-        f"| {seconds['match']:.0f}, {seconds['grid']:.0f}, {seconds['rival']:.0f} "
+        f"| {', '.join(_number(row['seconds'][of], 0) for of in ('match', 'grid', 'rival'))} "
         f"| {row['verdict'].partition(' (')[0].lower()} |"
     )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _control(found: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -14,6 +14,12 @@ from statistics import fmean
 from typing import Literal
 
 from ndadam.blocks import MeanError, block_error, moving_average
+from ndadam.decay_memory import (
+    error_under_decay,
+    share_in_difference,
+    share_in_mean,
+    undo_decay,
+)
 from ndadam.seed_interval import difference_error, seed_interval
 from ndadam.statistics import CONFIDENCE, equivalence_of_logs
 from ndadam.theory import Criterion, burn_in_steps, fit_rate
@@ -157,37 +163,73 @@ class LogRatio:
 
 
 def measure(
-    criterion: Criterion, pairs: Sequence[Pair], least: int, confidence: float = CONFIDENCE
+    criterion: Criterion,
+    pairs: Sequence[Pair],
+    least: int,
+    confidence: float = CONFIDENCE,
+    *,
+    memory: float = math.inf,
 ) -> LogRatio:
     """The log ratio of a criterion over seeds, with its interval (``ndadam.seed_interval``).
 
-    ``least`` is the shortest block, from ``least_block``. Raises ValueError for a window of fewer
-    than four blocks.
+    ``least`` is the shortest block, from ``least_block``. ``memory``, from ``decay_memory``, says
+    within how many steps decay undoes the source's fluctuations, which makes a stationary mean
+    more certain than blocks of steps see; it counts for that criterion and from two seeds on, which
+    would contradict it where it did not hold. Raises ValueError for a window of fewer than four
+    blocks.
     """
     if not pairs:
         raise ValueError("pairs needs at least one seed, got none")
-    return _over_seeds(*_ratios(criterion, pairs, least), confidence)
+    memory = _counting(criterion, pairs, memory)
+    share = share_in_mean(len(pairs[0].source), memory)
+    return _over_seeds(*_ratios(criterion, pairs, least, memory, share), confidence)
 
 
 def drift(
-    criterion: Criterion, pairs: Sequence[Pair], least: int, confidence: float = CONFIDENCE
+    criterion: Criterion,
+    pairs: Sequence[Pair],
+    least: int,
+    confidence: float = CONFIDENCE,
+    *,
+    memory: float = math.inf,
 ) -> LogRatio:
-    """Log ratio of the window's second half minus that of its first, with its interval."""
+    """Log ratio of the window's second half minus that of its first, with its interval.
+
+    ``least`` and ``memory`` as for ``measure``.
+    """
     half = len(pairs[0].source) // 2
-    first, first_errors = _ratios(criterion, [p.part(0, half) for p in pairs], least)
-    second, second_errors = _ratios(criterion, [p.part(half, 2 * half) for p in pairs], least)
+    memory = _counting(criterion, pairs, memory)
+    share = share_in_difference(half, memory)
+    first, first_errors = _ratios(criterion, [p.part(0, half) for p in pairs], least, memory, share)
+    second, second_errors = _ratios(
+        criterion, [p.part(half, 2 * half) for p in pairs], least, memory, share
+    )
     moved = [b - a for a, b in zip(first, second, strict=True)]
     errors = list(map(difference_error, first_errors, second_errors))
     return _over_seeds(moved, errors, confidence)
 
 
+def _counting(criterion: Criterion, pairs: Sequence[Pair], memory: float) -> float:
+    return memory if criterion == "stationary" and len(pairs) > 1 else math.inf
+
+
 def _ratios(
-    criterion: Criterion, pairs: Sequence[Pair], least: int
+    criterion: Criterion, pairs: Sequence[Pair], least: int, memory: float, share: float
 ) -> tuple[list[float], list[MeanError]]:
     """Log ratio of each seed, and its error from blocks of steps."""
     values = [log_ratio(criterion, pair, least) for pair in pairs]
-    errors = [block_error(influence(criterion, pair, least), least) for pair in pairs]
-    return values, errors
+    if math.isinf(memory):
+        return values, [block_error(influence(criterion, pair, least), least) for pair in pairs]
+    return values, [_error_under_decay(pair, least, memory, share) for pair in pairs]
+
+
+def _error_under_decay(pair: Pair, least: int, memory: float, share: float) -> MeanError:
+    """Of a stationary log ratio whose source has weight decay (``ndadam.decay_memory``)."""
+    still = [1.0] * len(pair.source)
+    source = influence("stationary", Pair(pair.source, still))
+    target = influence("stationary", Pair(still, pair.target))
+    undone = [a + b for a, b in zip(undo_decay(source, memory), target, strict=True)]
+    return error_under_decay(block_error(undone, least), block_error(target, least), share)
 
 
 def _over_seeds(

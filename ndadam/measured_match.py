@@ -18,6 +18,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from ndadam.decay_memory import decay_memory
 from ndadam.fitted_curve import (
     Points,
     corrected_points,
@@ -278,9 +279,12 @@ class _Search:
             for source, target in zip(self.sources, self.targets, strict=True)
         ]
         windowed = [pair.part(*rule.window) for pair in whole]
-        ratio = measure(rule.criterion, windowed, rule.least)
+        memory = decay_memory(rule.source, every=1)
+        ratio = measure(rule.criterion, windowed, rule.least, memory=memory)
         moved = (
-            drift(rule.criterion, windowed, rule.least) if rule.criterion == "stationary" else None
+            drift(rule.criterion, windowed, rule.least, memory=memory)
+            if rule.criterion == "stationary"
+            else None
         )
         source = _rms_over([pair.source for pair in whole])
         target = _rms_over([pair.target for pair in whole])

@@ -23,9 +23,8 @@ they do not differ. With two seeds B has one degree of freedom, is below W most 
 chance, and the worst case would be 87 %; a quarter of W is enough to count there: 93 to 98 %.
 Taking the wider of both intervals instead covers 99 % where seeds do not differ.
 
-W itself errs upwards for SGD and others with decay: decay pulls e^2 back within a relaxation time
-tau, so that the variance of its mean over n steps is (tau / n) (1 - exp(-n / tau)) of what blocks
-much shorter than tau show. Intervals of whole matches cover 98 to 99 % for that reason.
+Blocks alone take the error of a mean under weight decay for too large; ``ndadam.decay_memory`` says
+by how much, and W is without it where that is known.
 """
 
 import math

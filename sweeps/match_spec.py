@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from ndadam.blocks import FEWEST_BLOCKS
+from ndadam.decay_memory import decay_memory
 from ndadam.matching import burn_in_steps, least_block
 from ndadam.optimizer_laws import refuse_without_stationary_rate
 from ndadam.theory import (
@@ -189,6 +190,11 @@ class MatchSpec(SpecModel):
         """Shortest block of records for intervals."""
         slowest = max(self.source_setting.averaging, self.target_setting.averaging)
         return least_block(slowest, self.record_every)
+
+    @property
+    def source_memory(self) -> float:
+        """Records within which decay undoes the source's fluctuations, infinite where none does."""
+        return decay_memory(self.source_setting, self.record_every)
 
     @property
     def source_setting(self) -> OptimizerSetting:

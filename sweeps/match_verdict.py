@@ -49,7 +49,11 @@ def earned(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Verdict:
     criterion = spec.chosen_criterion()
     windowed = _windowed(spec, runs, state)
     ratio = _measured(spec, windowed, criterion)
-    moved = drift(criterion, windowed, spec.least_block) if criterion == "stationary" else None
+    moved = (
+        drift(criterion, windowed, spec.least_block, memory=spec.source_memory)
+        if criterion == "stationary"
+        else None
+    )
     source, target = _smoothed(spec, runs, state)
     inside = fraction_inside(source, target, spec.tolerance)
     finding = judge(
@@ -149,7 +153,7 @@ def _measured(spec: MatchSpec, pairs: list[Pair], criterion: Criterion) -> LogRa
     Beside one recorded source the pairs share its noise, which averaging over targets does not
     reduce: the interval over steps is that of the source against all targets taken together.
     """
-    ratio = measure(criterion, pairs, spec.least_block)
+    ratio = measure(criterion, pairs, spec.least_block, memory=spec.source_memory)
     if spec.source.curve is None or len(pairs) == 1:
         return ratio
     every = spec.record_every
