@@ -1,8 +1,11 @@
 """Listening sockets: on the port that was asked for, or on the next free one."""
 
+import contextlib
 import errno
 import os
 import socket
+import sys
+from collections.abc import Iterator
 
 from service.settings import SettingsError
 
@@ -30,6 +33,44 @@ def free_port(host: str, port: int | None, usual: int) -> int:
     with listen(host, port, usual) as found:
         number: int = found.getsockname()[1]
         return number
+
+
+@contextlib.contextmanager
+def claimed_port(host: str, port: int | None, usual: int) -> Iterator[int]:
+    """A port as ``free_port`` finds it, that no other service of this machine takes while entered.
+
+    For a program that binds its port late, and again whenever it is restarted: another service's
+    would take it meanwhile, and be sent what is meant for this one. Raises as ``listen`` does.
+    """
+    candidates = [port] if port is not None else range(usual, min(usual + TRIES, 65536))
+    with contextlib.ExitStack() as stack:
+        for candidate in candidates:
+            try:
+                number = free_port(host, candidate, usual)
+                stack.enter_context(_claim(host, number))
+                break
+            except PortInUse:
+                if port is not None:
+                    raise
+        else:
+            raise SettingsError(f"no port from {usual} to {usual + TRIES - 1} is free on {host}")
+        yield number
+
+
+def _claim(host: str, port: int) -> socket.socket:
+    """Hold a name that only one process has, and that goes with it however it ends."""
+    holder = socket.socket(socket.AF_UNIX)
+    if sys.platform != "linux":
+        # Names of sockets without a file are Linux's.
+        return holder
+    try:
+        holder.bind(f"\0ndsweep-port-{port}")
+    except OSError as error:
+        holder.close()
+        raise PortInUse(
+            f"port {port} on {host} belongs to another service of this machine; choose another one"
+        ) from error
+    return holder
 
 
 class PortInUse(SettingsError):

@@ -9,6 +9,7 @@ Each part has its log below ``logs/`` of the home. One that dies is started agai
 that doubles up to half a minute. Ctrl-C or SIGTERM ends every process below this one.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from service import home as homes
-from service.ports import address, free_port, listen
+from service.ports import address, claimed_port, listen
 from service.processes import (
     Child,
     adopt_orphans,
@@ -59,8 +60,12 @@ def serve(settings: Settings, announce: Announce) -> None:
     require_store_url(settings)
     home = settings.home.absolute()
     homes.prepare(home)
-    with homes.locked(home), listen(settings.host, settings.port, DEFAULT_PORT) as server:
-        children, endpoints = plan(settings, home, server)
+    with (
+        homes.locked(home),
+        listen(settings.host, settings.port, DEFAULT_PORT) as server,
+        _mlflow_port(settings) as mlflow_port,
+    ):
+        children, endpoints = plan(settings, home, server, mlflow_port)
         homes.write_endpoints(home, endpoints)
         adopt_orphans()
         # Held to the very end: an impatient second Ctrl-C must not leave processes behind.
@@ -76,15 +81,18 @@ def serve(settings: Settings, announce: Announce) -> None:
                     cluster.stop(home)
 
 
+def _mlflow_port(settings: Settings) -> contextlib.AbstractContextManager[int | None]:
+    """The port of an MLflow server that runs here; None where one runs elsewhere."""
+    if settings.mlflow_url is not None:
+        return contextlib.nullcontext()
+    return claimed_port("127.0.0.1", settings.mlflow_port, DEFAULT_MLFLOW_PORT)
+
+
 def plan(
-    settings: Settings, home: Path, server: socket.socket
+    settings: Settings, home: Path, server: socket.socket, mlflow_port: int | None
 ) -> tuple[list[Child], homes.Endpoints]:
     """The parts that have to run here, and the addresses they will answer at."""
-    mlflow_port = None
-    mlflow_url = settings.mlflow_url
-    if mlflow_url is None:
-        mlflow_port = free_port("127.0.0.1", settings.mlflow_port, DEFAULT_MLFLOW_PORT)
-        mlflow_url = address("127.0.0.1", mlflow_port)
+    mlflow_url = settings.mlflow_url or address("127.0.0.1", mlflow_port or DEFAULT_MLFLOW_PORT)
     number = server.getsockname()[1]
     endpoints = homes.Endpoints(os.getpid(), address(settings.host, number), mlflow_url)
     env = environment(settings, home, mlflow_url)

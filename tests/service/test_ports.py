@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from service.ports import address, free_port, listen
+from service.ports import address, claimed_port, free_port, listen
 from service.settings import SettingsError
 
 
@@ -31,6 +31,21 @@ def test_a_free_port_can_be_bound_afterwards(taken):
 
     with listen("127.0.0.1", port, 0) as server:
         assert server.getsockname()[1] == port
+
+
+def test_a_claimed_port_is_passed_over_and_refused_by_name_until_it_is_given_back(taken):
+    with claimed_port("127.0.0.1", None, taken) as mine:
+        # As after the death of the program that listens there: nothing does, and it is still ours.
+        with claimed_port("127.0.0.1", None, mine) as other:
+            assert mine < other < mine + 100
+        with (
+            pytest.raises(SettingsError, match=f"port {mine} on 127.0.0.1 belongs to another"),
+            claimed_port("127.0.0.1", mine, 0),
+        ):
+            pass
+
+    with claimed_port("127.0.0.1", mine, 0) as again:
+        assert again == mine
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
