@@ -3,7 +3,7 @@
 import json
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +12,8 @@ from sweeps.analysis import analysis
 from sweeps.kept_model import kept, weights_of
 from sweeps.mirror_figures import drawings, html, png
 from sweeps.mirror_model import write_model
-from sweeps.records import Sweep
+from sweeps.mirror_summary import match_description, summary_metrics, summary_params
+from sweeps.records import MetricPoint, Sweep
 from sweeps.result_table import result_table
 from sweeps.store import Store
 
@@ -21,6 +22,14 @@ log = logging.getLogger(__name__)
 
 class Client(Protocol):
     """What is asked of MLflow's client."""
+
+    def log(
+        self,
+        run_id: str,
+        metrics: Sequence[MetricPoint] = (),
+        *,
+        params: Mapping[str, str] | None = None,
+    ) -> None: ...
 
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None: ...
 
@@ -42,15 +51,21 @@ class SweepArtifacts:
 
     def send(self, client: Client, sweep: Sweep, run_id: str) -> None:
         """Send what is not sent yet. What cannot be made is logged and left out."""
+        # Each time: new notes of a sweep that has ended replaced what was said of it.
+        client.set_tags(run_id, {"mlflow.note.content": self._description(sweep)})
         end = (sweep.id, sweep.finished_at)
-        if sweep.kind != "sweep" or end in self._sent:
+        if end in self._sent:
             return
+        client.log(run_id, summary_metrics(sweep), params=summary_params(sweep))
+        if sweep.kind == "sweep":
+            self._send_files(client, sweep, run_id)
+        self._sent.add(end)
+
+    def _send_files(self, client: Client, sweep: Sweep, run_id: str) -> None:
         with tempfile.TemporaryDirectory(prefix="ndsweep-") as made:
             folder = Path(made)
             self._write(sweep, folder)
             client.log_folder(run_id, folder)
-        client.set_tags(run_id, {"mlflow.note.content": self._description(sweep)})
-        self._sent.add(end)
 
     def _write(self, sweep: Sweep, folder: Path) -> None:
         found = analysis(self.store, sweep.id)
@@ -86,6 +101,8 @@ class SweepArtifacts:
 
     def _description(self, sweep: Sweep) -> str:
         """The run's description: what was asked, what came out, and where to look."""
+        if sweep.kind == "match":
+            return match_description(sweep, self.page_url)
         parts = [f"# {sweep.name}", sweep.notes] if sweep.notes else [f"# {sweep.name}"]
         parts.append(f"{sweep.state.value}: {sweep.reason}" if sweep.reason else sweep.state.value)
         parts.append(result_table(analysis(self.store, sweep.id), "markdown"))

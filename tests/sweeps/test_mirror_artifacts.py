@@ -13,6 +13,7 @@ from sweeps.mirror_figures import drawings, html, png
 from sweeps.records import NewTrial, Sweep, SweepState, Trial, TrialState
 from sweeps.runs import Places
 from sweeps.store import Store
+from tests.dashboards.seeding import finished_match, stopped_clock
 from tests.sweeps.store_cases import report
 from worker.config import TrainConfig
 from worker.digits import prepare_digits
@@ -20,7 +21,7 @@ from worker.train import train
 
 OBJECTIVE = {"metric": "validation_error", "direction": "minimize"}
 SPEC: dict[str, Any] = {
-    "base": {"dataset": "digits"},
+    "base": {"dataset": "digits", "seed": 0, "alpha_v": 0.05},
     "space": {
         "alpha_v": {"kind": "float", "low": 0.01, "high": 0.1, "log": True},
         "gamma_c": {"kind": "choice", "values": [None, 2.5]},
@@ -87,7 +88,13 @@ class _Client:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.tags: dict[str, str] = {}
+        self.values: dict[str, float] = {}
+        self.params: dict[str, str] = {}
         self.calls = 0
+
+    def log(self, run_id: str, metrics: Any = (), *, params: Any = None) -> None:
+        self.values |= {point.name: point.value for point in metrics}
+        self.params |= params
 
     def log_folder(self, run_id: str, folder: Path, artifact: str = "") -> None:
         self.calls += 1
@@ -132,6 +139,47 @@ def test_the_description_is_markdown_with_the_table_and_the_way_back(store: Stor
     assert text.startswith("# small\n\nA *small* one.")
     assert "| 2.10 ±" in text
     assert f"(http://localhost:8000/sweeps/{sweep.id})" in text
+
+
+def test_the_run_of_a_sweep_can_be_compared_by_what_it_fixed_and_its_best_value(
+    store: Store,
+) -> None:
+    sweep = store.get_sweep(finished(store))
+    client = _Client()
+    SweepArtifacts(store).send(client, sweep, "run")
+
+    assert client.params == {"dataset": "digits", "sampler": "random"}
+    assert sweep.best is not None
+    assert client.values == {"validation_error": sweep.best["mean"]}
+
+
+def test_new_notes_of_an_ended_sweep_leave_its_description_whole(store: Store) -> None:
+    sweep_id = finished(store)
+    client, artifacts = _Client(), SweepArtifacts(store)
+    artifacts.send(client, store.get_sweep(sweep_id), "run")
+    store.set_notes(sweep_id, "Looked at *again*.")
+    client.tags["mlflow.note.content"] = "Looked at *again*."
+
+    artifacts.send(client, store.get_sweep(sweep_id), "run")
+
+    assert client.tags["mlflow.note.content"].startswith("# small\n\nLooked at *again*.\n\n")
+    assert "| 2.10 ±" in client.tags["mlflow.note.content"]
+    assert client.calls == 1
+
+
+def test_the_run_of_a_match_says_its_verdict_and_carries_its_rate(store: Store) -> None:
+    with stopped_clock(1600) as clock:
+        match = store.get_sweep(finished_match(store, clock))
+    client = _Client()
+    SweepArtifacts(store, page_url="http://localhost:8000/").send(client, match, "run")
+
+    assert match.result is not None
+    text, verdict = client.tags["mlflow.note.content"], match.result["verdict"]
+    assert verdict["sentence"] in text
+    assert "| least_squares (chosen) |" in text
+    assert f"(http://localhost:8000/matches/{match.id})" in text
+    assert client.values["alpha_v"] == verdict["rate"]
+    assert client.params["dataset"] == "digits"
 
 
 def test_figures_hold_what_was_measured_in_percent(store: Store) -> None:
