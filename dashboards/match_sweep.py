@@ -21,6 +21,11 @@ def sweep_from_match(match: Sweep) -> dict[str, Any]:
         for field, value in {**(spec.get("base") or {}), **(spec.get("target") or {})}.items()
         if value is not None and field != name
     }
+    notes = f"Around the rate of the match {match.name} ({match.id})."
+    if base.get("validation_fraction") == 0:
+        # A match measures no error and may train on every image; a sweep chooses by held-out ones.
+        del base["validation_fraction"]
+        notes += " Some of the images that the match trained on are held out here."
     schedule = ((match.result or {}).get("verdict") or {}).get("schedule")
     if schedule:
         base |= {"lr_schedule": schedule}
@@ -36,7 +41,7 @@ def sweep_from_match(match: Sweep) -> dict[str, Any]:
         "num_points": 8,
         "replicates": 3,
         "tags": list(match.tags),
-        "notes": f"Around the rate of the match {match.name} ({match.id}).",
+        "notes": notes,
     }
     if rate is not None:
         sweep["initial_points"] = [{name: _digits(rate)}]

@@ -21,6 +21,8 @@ def match_spec() -> dict[str, Any]:
             "widen_factor": 1.0,
             "steps": NUM_STEPS,
             "lr_schedule": "cosine",
+            # As the shipped match has it: no error is measured.
+            "validation_fraction": 0.0,
         },
         "source": {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.001},
         "target": {"optimizer": "ndadam", "alpha_s": 0.001, "betas": [0.9, 0.996]},

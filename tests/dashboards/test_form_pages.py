@@ -76,7 +76,9 @@ def test_a_match_fills_the_form_around_its_rate(client: TestClient, seeded: Seed
     low, high = (float(value_of(html, f"space-0-{end}")) for end in ("low", "high"))
     assert low == pytest.approx(0.04975 / 2, rel=1e-2)
     assert high == pytest.approx(0.04975 * 2, rel=1e-2)
+    # Though the match trained on every image, which a sweep that chooses by errors may not.
     assert "Ready to submit" in html
+    assert "that the match trained on are held out here" in html
 
 
 def test_an_unknown_preset_and_source_are_not_found(client: TestClient) -> None:
