@@ -124,6 +124,7 @@ def results_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     sweep = store.get_sweep(sweep_id)
     return page(
         "part_results.html",
+        sweep=sweep,
         here=f"/sweeps/{sweep.id}",
         objective=quantity(objective_metric(sweep)),
         **result_values(store, sweep),

@@ -148,6 +148,17 @@ class TestSweepPage:
 
         assert seen == [str(number) for number in range(30)]
 
+    @pytest.mark.parametrize("kind", ["sweep", "running", "queued", "match"])
+    def test_every_part_that_a_page_renews_is_there(
+        self, client: TestClient, seeded: Seeded, kind: str
+    ) -> None:
+        where = "matches" if kind == "match" else "sweeps"
+        page = open_page(client, f"/{where}/{getattr(seeded, kind)}")
+        parts = [address for address in page.addresses if "/parts/" in address]
+
+        assert len(parts) >= 3
+        assert [client.get(part).status_code for part in parts] == [200] * len(parts)
+
     def test_the_pagers_of_a_page_are_told_apart_by_what_they_turn(
         self, empty_client: TestClient, empty_store: Store
     ) -> None:
