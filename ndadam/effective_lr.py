@@ -248,8 +248,8 @@ class EffectiveLR:
                 view.zero_()
             else:
                 views.append(view)
-                dense = grad if grad.layout is torch.strided else grad.to_dense()
-                gradients.append(_vectors_first(dense, v.vector_dim))
+                # A dense gradient is returned as it is.
+                gradients.append(_vectors_first(grad.to_dense(), v.vector_dim))
         if views:
             torch._foreach_copy_(views, gradients)
 

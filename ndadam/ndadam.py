@@ -155,9 +155,12 @@ class NDAdam(Optimizer):
         names: list[str] = []
         if isinstance(param_group, dict) and "names" in param_group:
             # Not a setting: kept out of the group, so that state dicts look like torch's.
-            names = param_group["names"]
-            self._names.refuse_shared(self.param_groups, param_group["params"], names)
+            names, params = param_group["names"], param_group["params"]
             param_group = {key: value for key, value in param_group.items() if key != "names"}
+            if not isinstance(params, Tensor | set):  # those torch takes, and refuses, as they are
+                # Looked at here and again by torch, which a generator would not survive.
+                params = param_group["params"] = list(params)
+                self._names.refuse_shared(self.param_groups, params, names)
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         self._names.learn(group["params"], names)

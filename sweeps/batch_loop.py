@@ -204,7 +204,8 @@ class BatchLoop:
             seconds = time.monotonic() - job.began
             self._say(slot, f"{message['exit_cause']} after {seconds:,.0f} s  {_metrics(job)}")
         # A process in which a run failed ends: what the run broke must not meet the next one.
-        slot.state = "ending" if message.get("state") == "failed" else "idle"
+        is_broken = message.get("state") == "failed" and not slot.host
+        slot.state = "ending" if is_broken else "idle"
         slot.job = None
 
     def _process_ended(self, slot: Slot) -> None:

@@ -7,6 +7,7 @@ Optuna for grids and for points that the spec lists itself.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,11 @@ def _in_order(
 def spec_points(spec: SweepSpec) -> Iterator[dict[str, Any]]:
     """The points of a spec, each once, numbered as the sweep engine numbers them.
 
-    Raises BatchRefused for points that follow from results, or that need Optuna where it is not.
+    Raises BatchRefused for points that need Optuna where it is not.
     """
     seen: set[str] = set()
     wanted = spec.num_points_planned()
-    for params in _sequence(spec, wanted):
+    for params in _sequence(spec):
         key = spec.config(params, spec.base.seed).key()
         if key not in seen:
             seen.add(key)
@@ -145,7 +146,7 @@ def spec_points(spec: SweepSpec) -> Iterator[dict[str, Any]]:
             return
 
 
-def _sequence(spec: SweepSpec, wanted: int) -> Iterable[dict[str, Any]]:
+def _sequence(spec: SweepSpec) -> Iterable[dict[str, Any]]:
     yield from spec.initial_points  # the caller stops here where these are all
     if spec.sampler == "grid":
         yield from _grid(spec)
@@ -218,9 +219,7 @@ def _check_can_run(path: Path, spec: SweepSpec) -> None:
             f"{spec.num_trials():,}; set num_points, or submit it to a service"
         )
     for field, why, instead in _REFUSED:
-        value: Any = spec
-        for name in field.split("."):
-            value = getattr(value, name)
+        value = attrgetter(field)(spec)
         if value is not None:
             raise BatchRefused(
                 f"{path}: {field} must be none in a batch, {why}; got "

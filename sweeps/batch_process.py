@@ -29,6 +29,7 @@ from sweeps.batch_plan import Membership
 from sweeps.batch_results import AttemptNote, RunResult, RunState, curves_of, write_result
 from sweeps.batch_shared import hosted_run
 from worker.config import TrainConfig, config_key
+from worker.device_host_client import HostedError
 from worker.errors import HostLost
 from worker.measurement import Report
 from worker.report_journal import ReportJournal
@@ -89,10 +90,12 @@ class _Run:
             return True
         except Exception as error:
             logging.getLogger(__name__).error("%s", traceback.format_exc())
-            # What a host tells of a run is its traceback first.
-            text = str(error).splitlines()[-1] if task.host else f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"
+            if isinstance(error, HostedError):
+                text = str(error).splitlines()[-1]  # of its traceback in the host
             self._finish("failed", text[:2000])
-            return False
+            # What broke, broke in the process that trained.
+            return bool(task.host)
         if last is None or last.status == "running":
             self._send({"event": "stopped", "step": max(self._reports, default=0)})
         elif last.status == "diverged":
@@ -279,7 +282,8 @@ def main() -> int:
         logging.info("run %s seed %d begins", config_key(task.config), task.config["seed"])
         if not _Run(task, stopping, send).train():
             return 1  # a device error outlives the run that met it; a fresh process does not
-        _tidy_up(device)
+        if trains:
+            _tidy_up(device)
     return 0
 
 

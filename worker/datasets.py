@@ -130,13 +130,19 @@ def load(name: str, home: Path | str, *, verify: bool = False) -> PreparedSet:
     info = dataset_info(name, home)
     path = dataset_path(name, home)
     _, start = _read_header(path)
-    arrays = _map(path, info, start)
-    if verify and _checksum(arrays) != info.checksum:
+    prepared = PreparedSet(info, _map(path, info, start))
+    if verify:
+        check_bytes(prepared, path)
+    return prepared
+
+
+def check_bytes(prepared: PreparedSet, path: Path) -> None:
+    """Read every byte of a mapped set once. Raises DatasetRefused unless it has its checksum."""
+    if _checksum(prepared.arrays) != prepared.info.checksum:
         raise DatasetRefused(
             f"{path} is damaged: its images do not have the checksum of its header; prepare "
-            f"{name!r} again"
+            f"{prepared.info.name!r} again"
         )
-    return PreparedSet(info, arrays)
 
 
 def write_dataset(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from worker.augment import Pixels, pixels_on
 from worker.config import TrainConfig
-from worker.datasets import DatasetInfo, dataset_path, load
+from worker.datasets import DatasetInfo, check_bytes, dataset_path, load
 from worker.split import split_validation
 
 
@@ -66,7 +66,7 @@ def _load(
     arrays = prepared.arrays
     with ThreadPoolExecutor(1) as pool:
         # Half a second for CIFAR's bytes, in which a card that was asleep is started by the copies.
-        check = pool.submit(load, name, home, verify=True)
+        check = pool.submit(check_bytes, prepared, dataset_path(name, home))
         loaded = (
             on_device(arrays.x_train, np.uint8),
             on_device(arrays.y_train, np.int64),

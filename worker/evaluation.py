@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from worker.augment import Pixels
+from worker.memory_plan import EVALUATED
 from worker.turns import STEPS_PER_TURN, Turn
 
 #: Images per forward pass. A CPU needs 0.37 s per 1,000 images of CIFAR with 128 (WRN-10-1, one
 #: thread), 0.49 with 500 and 0.74 with 1,000, which fall out of its caches.
-#: An H100 needs 10.8 us per image of WRN-22-7.5 with 500, 10.4 with 1,000 and no less with more.
-#: 5,000 and 10,000 images are a whole number of such batches, so each set has one graph.
-BATCH = {"cpu": 128, "cuda": 1000}
+BATCH = {"cpu": 128, "cuda": EVALUATED}
 
 
 @dataclass(frozen=True)

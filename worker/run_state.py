@@ -72,7 +72,6 @@ class Run:
         replay_steps: bool = True,
     ) -> None:
         self.config, self.device, self._stop = config, device, stop
-        self._is_measured = measurement is not None
         measured = measurement.model_dump_json() if measurement else "nothing"
         #: What a checkpoint must have been written for.
         self.key = f"{config.key()} seed {config.seed} measuring {measured}"
@@ -95,7 +94,8 @@ class Run:
         #: Writes checkpoints beside the steps. A CPU would only lose time by it.
         self.writer = CheckpointWriter()
         #: Takes the steps, without what is measured around them.
-        self.steps = self._graph_steps() if in_graph else self._eager_steps()
+        is_measured = measurement is not None
+        self.steps = self._graph_steps(is_measured) if in_graph else self._eager_steps()
         #: Optimizer steps done.
         self.step = 0
         self._last_metrics: dict[str, float] = {}
@@ -114,7 +114,7 @@ class Run:
             self.tally,
         )
 
-    def _graph_steps(self) -> Steps:
+    def _graph_steps(self, is_measured: bool) -> Steps:
         from worker.graph_steps import GraphSteps  # not earlier: it loads Triton
 
         assert isinstance(self.model, WideResNet)
@@ -129,7 +129,7 @@ class Run:
             self.data.info.num_classes,
             self.tally,
             self.writer.finish,
-            calls_optimizer=self._is_measured,
+            calls_optimizer=is_measured,
         )
 
     def take_step(self) -> None:

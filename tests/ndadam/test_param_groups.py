@@ -325,6 +325,20 @@ def test_groups_may_be_shared_and_joined_with_others():
     torch.optim.AdamW(groups)
 
 
+def test_parameters_that_come_one_by_one_are_all_taken_and_named():
+    one, two = (nn.Parameter(torch.eye(2)) for _ in range(2))
+    groups = [
+        {"params": [one], "vector_dim": 0, "names": ["one"]},
+        {"params": (p for p in [two]), "vector_dim": 0, "names": ["two"]},
+    ]
+
+    optimizer = NDAdam(groups)
+
+    assert [group["params"] for group in optimizer.param_groups] == [[one], [two]]
+    with pytest.raises(ValueError, match="more than one parameter group: two"):
+        optimizer.add_param_group({"params": iter([two]), "vector_dim": 0, "names": ["two"]})
+
+
 def test_modules_that_share_a_parameter_are_refused_by_its_name_and_grouped_together():
     model = nn.ModuleDict({"embedding": nn.Embedding(4, 3), "head": nn.Linear(3, 4, bias=False)})
     model["head"].weight = model["embedding"].weight

@@ -3,17 +3,20 @@
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from sweeps import batch_process
 from sweeps.batch_plan import BatchRefused, read_specs
 from sweeps.batch_results import read_results
 from sweeps.batch_shared import host_key, runs_at_once
 from tests.sweeps.batch_cases import start, write_spec
 from worker import TrainConfig, train
+from worker.device_host_client import HostedError
 from worker.device_host_wire import host_address
 from worker.digits import prepare_digits
 
@@ -105,3 +108,41 @@ def test_specs_that_want_different_shares_are_refused(tmp_path: Path) -> None:
     assert runs_at_once(read_specs([alone])) == 1
     with pytest.raises(BatchRefused, match="must be the same in all specs of a batch, got 2 in sh"):
         runs_at_once(read_specs([shared, alone]))
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (HostedError("Traceback ...\nValueError: no such layer"), "ValueError: no such layer"),
+        (OSError(), "OSError: "),
+    ],
+    ids=["in the host", "without a text"],
+)
+def test_a_run_that_fails_in_the_host_says_why_and_leaves_its_process_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
+) -> None:
+    def fail(*args: object, **kwargs: object) -> object:
+        raise error
+
+    monkeypatch.setattr(batch_process, "hosted_run", fail)
+    config = TrainConfig(dataset="digits", steps=4).resolved().stored()
+    task = batch_process.Task(
+        config=config,
+        device="cpu",
+        specs=[],
+        num_steps=4,
+        attempts=[],
+        from_step=0,
+        checkpoints=str(tmp_path / "checkpoints"),
+        checkpoint_seconds=60.0,
+        out=str(tmp_path),
+        data_home=str(tmp_path),
+        deadline=None,
+        host="host",
+    )
+    told: list[dict[str, object]] = []
+
+    assert batch_process._Run(task, threading.Event(), told.append).train()
+    assert [(t["event"], t["state"], t["exit_cause"]) for t in told] == [
+        ("finished", "failed", cause)
+    ]
