@@ -33,6 +33,7 @@ Job = tuple[str, str, str, str | None, float | None]
 
 
 Work = TypeVar("Work")
+Result = TypeVar("Result")
 
 
 class StopTime(Exception):
@@ -85,12 +86,10 @@ class Workshop:
             print(f"  {i} of {len(jobs)} runs: {Path(done).name}", flush=True)
         return [TrainedRun(**json.loads(path.read_text(encoding="utf-8"))) for path in paths]
 
-    def spread(
-        self, function: Callable[[Work], str | None], jobs: Sequence[Work]
-    ) -> Iterator[str | None]:
+    def spread(self, function: Callable[[Work], Result], jobs: Sequence[Work]) -> Iterator[Result]:
         """What a function of a module returns of each job, in order, from processes of their own.
 
-        By custom the path that it wrote; None for a job that the time to stop kept from ending.
+        By custom None for a job that the time to stop kept from ending.
         """
         if len(jobs) > 1 and (self.processes > 1 or self.gpus):
             context = multiprocessing.get_context("spawn")

@@ -114,7 +114,7 @@ def _part(part: str, shop: Workshop, asked: argparse.Namespace) -> Callable[[], 
     if part == "predict":
         return benchmark_predict
     if part == "noise":
-        return lambda: benchmark_noise(asked.matches, processes=asked.processes)
+        return lambda: benchmark_noise(shop, asked.matches)
     if part == "paper":
         return lambda: benchmark_paper(shop, **({"steps": asked.steps} if asked.steps else {}))
     network = part.removeprefix("worth-").removeprefix("coverage-")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean, linear_regression, variance
 from typing import Any
 
 from benchmarks.lockstep import TrainedRun, run_matches
@@ -154,14 +154,11 @@ class Reference:
         """A line through the means at the rates; logs holds the source's seeds first."""
         source, targets = fmean(logs[0]), [fmean(values) for values in logs[1:]]
         x = [math.log(rate) for rate in rates]
-        mx, my = fmean(x), fmean(targets)
-        slope = sum((a - mx) * (b - my) for a, b in zip(x, targets, strict=True)) / sum(
-            (a - mx) ** 2 for a in x
-        )
+        slope, level = linear_regression(x, targets)
         spread = [variance(values) / len(values) for values in logs]
         # Near the middle of the rates the line's error is that of the mean of its points.
         error = math.sqrt(spread[0] + sum(spread[1:]) / len(rates) ** 2) / slope
-        return cls(source, my - slope * mx, slope, error)
+        return cls(source, level, slope, error)
 
 
 def _log_rms(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ what one would do without theory: two short runs and a ratio.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, linear_regression, stdev
 from typing import Any
 
 from benchmarks.lockstep import MatchOutcome, TrainedRun, run_matches
@@ -259,9 +259,8 @@ def _crossing(gaps: Sequence[tuple[float, float]]) -> float:
     Over the four points nearest to 0: interpolation between two would keep all of their noise.
     """
     near = sorted(gaps, key=lambda point: abs(point[1]))[:4]
-    x, y = fmean(a for a, _ in near), fmean(b for _, b in near)
-    slope = sum((a - x) * (b - y) for a, b in near) / sum((a - x) ** 2 for a, _ in near)
-    return x - y / slope
+    slope, intercept = linear_regression(*zip(*near, strict=True))
+    return -intercept / slope
 
 
 def rival_answer(cell: Cell, shop: Workshop) -> tuple[float, float]:

@@ -7,15 +7,14 @@ batch-normalised layer would have it. The product's own proposer and verdict do 
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.lockstep import MatchOutcome, TrainedRun, run_matches
+from benchmarks.match_training import Workshop
 from benchmarks.matching_intervals import (
     TOLERANCE,
     answer_of,
@@ -158,7 +157,7 @@ def curves(
 
 
 def benchmark_noise(
-    matches: int = MATCHES, mismatches: Sequence[float] = MISMATCHES, processes: int = 1
+    shop: Workshop, matches: int = MATCHES, mismatches: Sequence[float] = MISMATCHES
 ) -> dict[str, Any]:
     """Coverage, bias, and how often "matched" is said, over whole matches.
 
@@ -170,11 +169,7 @@ def benchmark_noise(
         Lot(range(first, min(matches, first + LOT)), matches, tuple(mismatches))
         for first in range(0, matches, LOT)
     ]
-    if processes > 1 and len(jobs) > 1:
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            lots = list(pool.map(match_lot, jobs))
-    else:
-        lots = list(map(match_lot, jobs))
+    lots = list(shop.spread(match_lot, jobs))
     return {
         "part": "noise",
         "matches": matches,

@@ -10,7 +10,6 @@ installed, the service's part of every figure is measured and the drawing is not
 import argparse
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from benchmarks.pages_store import full_sweep, live_sweep
 from service.app import create_app
 from service.settings import Settings
 from sweeps.store import Store
+from tests.dashboards.browser_path import chromium_path
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
         print(f"seeded {asked.trials:,} trials in {time.monotonic() - began:.0f} s", flush=True)
         with _service(home) as (url, pid):
             figures = answer_figures(url, full)
-            if asked.no_browser or shutil.which("chromium") is None:
+            if asked.no_browser or chromium_path() is None:
                 figures += live_answer_figures(url, live)
             else:
                 from benchmarks.pages_browser import browser_figures

@@ -7,12 +7,11 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from dashboards.error_pages import PageRoute, error_page
-from dashboards.reading import StoreDep, mlflow_experiment
+from dashboards.reading import StoreDep, address, mlflow_experiment
 from dashboards.sent_forms import SentDep
 from dashboards.steering import VERBS, Steering
 from dashboards.submitting import Refused
 from dashboards.templating import page
-from sweeps.records import Sweep
 from sweeps.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -81,8 +80,3 @@ def delete(
     listing = "/matches" if sweep.kind == "match" else "/"
     is_gone = steering.delete(sweep_id)
     return RedirectResponse(listing if is_gone else address(sweep), status_code=303)
-
-
-def address(sweep: Sweep) -> str:
-    """The page of a sweep or match."""
-    return f"/{'matches' if sweep.kind == 'match' else 'sweeps'}/{sweep.id}"

@@ -1,6 +1,6 @@
 """The buttons of a sweep's and a trial's page, and why one that might be missed is not there."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sweeps.records import Sweep, SweepState, Trial, TrialState
@@ -62,12 +62,10 @@ def actions(sweep: Sweep) -> tuple[Action, ...]:
 
 def retry_note(sweep: Sweep) -> str:
     """Why there is nothing to retry, or why some of what ended badly is not; "" if all is well."""
-    failed, diverged = sweep.trials[TrialState.FAILED], sweep.trials[TrialState.DIVERGED]
     notes = []
-    if failed and not _may_go_on(sweep):
-        what = "is being cancelled" if _is_ending(sweep) else "is cancelled"
-        notes.append(f"Failed trials cannot be retried: the sweep {what}. Clone it to run them.")
-    if diverged:
+    if sweep.trials[TrialState.FAILED] and not _may_go_on(sweep):
+        notes.append(_not_retried(sweep))
+    if sweep.trials[TrialState.DIVERGED]:
         notes.append(
             "Diverged trials are not retried: the same settings and seed would diverge again."
         )
@@ -84,12 +82,18 @@ def retry_of_trial(sweep: Sweep, trial: Trial) -> Action | None:
 def trial_note(sweep: Sweep, trial: Trial) -> str:
     """Why a trial that ended without a result is not retried, "" for all others."""
     if trial.state == TrialState.FAILED and not _may_go_on(sweep):
-        return retry_note(replace(sweep, trials={**sweep.trials, TrialState.DIVERGED: 0}))
+        return _not_retried(sweep)
     return {
         TrialState.DIVERGED: "Not retried: the same settings and seed would diverge again.",
         TrialState.PRUNED: "Not retried: the scheduler stopped this point for being behind others.",
         TrialState.CANCELLED: "Not retried: it was cancelled with its sweep.",
     }.get(trial.state, "")
+
+
+def _not_retried(sweep: Sweep) -> str:
+    """Why the failed trials of a sweep that does not go on stay as they are."""
+    what = "is being cancelled" if _is_ending(sweep) else "is cancelled"
+    return f"Failed trials cannot be retried: the sweep {what}. Clone it to run them."
 
 
 def _may_go_on(sweep: Sweep) -> bool:

@@ -195,7 +195,7 @@ def _address(refs: Sequence[Ref]) -> str:
 
 
 def _best_points(store: Store, sweep: Sweep) -> dict[int, str]:
-    """The best point of each optimizer, with the words that tell them apart."""
+    """The best point of each optimizer: its number, and the optimizer's name."""
     sign = -1.0 if is_maximized(sweep) else 1.0
     best: dict[str, Point] = {}
     for point in all_points(store, sweep):
@@ -204,7 +204,7 @@ def _best_points(store: Store, sweep: Sweep) -> dict[int, str]:
         name = optimizer_of(sweep, point.params)
         if name not in best or sign * point.mean < sign * (best[name].mean or 0.0):
             best[name] = point
-    return {point.number: f"{name} · " for name, point in best.items()}
+    return {point.number: name for name, point in best.items()}
 
 
 def arm_curves(store: Store, refs: Sequence[Ref], metric: str) -> list[Curve]:
@@ -221,8 +221,8 @@ def arm_curves(store: Store, refs: Sequence[Ref], metric: str) -> list[Curve]:
                 continue
             points = {ref.point: ""} if ref.point is not None else _best_points(store, sweep)
             for c in store.point_curves(sweep.id, metric, list(points), MAX_SAMPLES):
-                label = f"{sweep.name} · {points[c.point]}point {c.point}"
-                optimizer = points[c.point].removesuffix(" · ")
+                optimizer = points[c.point]
+                label = " · ".join(filter(None, (sweep.name, optimizer, f"point {c.point}")))
                 curves.append(Curve(label, c.steps, c.mean, c.sd, c.n, optimizer))
         except SweepsError:
             # Deleted since the page was opened: the others are still drawn.

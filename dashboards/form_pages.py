@@ -42,63 +42,28 @@ def _provided(request: Request) -> Submitting | None:
 SubmittingDep = Depends(_provided)
 
 
+def _asked_shape(request: Request) -> FormShape:
+    """The form that the address of a route below is of."""
+    path: str = request.scope["route"].path
+    return MATCH if path.startswith(MATCH.place) else SWEEP
+
+
+ShapeDep = Depends(_asked_shape)
+
+
 @router.get("/sweeps/new")
-def new_sweep(
-    preset: str = "",
-    source: str = "",
-    store: Store = StoreDep,
-    submitting: Submitting | None = SubmittingDep,
-) -> Response:
-    """The form of a sweep, empty or filled from a preset, or from a sweep or match by its id."""
-    return _new_page(SWEEP, preset, source, store, submitting)
-
-
 @router.get("/matches/new")
-def new_match(
+def new_spec(
     preset: str = "",
     source: str = "",
+    shape: FormShape = ShapeDep,
     store: Store = StoreDep,
     submitting: Submitting | None = SubmittingDep,
 ) -> Response:
-    """The form of a match, empty or filled from a preset or from another match."""
-    return _new_page(MATCH, preset, source, store, submitting)
+    """The form, with what an empty one begins with or filled from a preset or a recorded source.
 
-
-@router.post("/sweeps/new")
-def change_or_create_sweep(
-    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
-) -> Response:
-    """Add or remove a varied field, bring form and YAML in step, or queue the sweep."""
-    return _change_or_create(SWEEP, sent, submitting)
-
-
-@router.post("/matches/new")
-def change_or_create_match(
-    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
-) -> Response:
-    """Bring form and YAML in step, or queue the match."""
-    return _change_or_create(MATCH, sent, submitting)
-
-
-@router.post("/sweeps/validate")
-def check_sweep(
-    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
-) -> Response:
-    """What the form's sweep would do, and each refusal for its field. Creates nothing."""
-    return _check_part(SWEEP, sent, submitting)
-
-
-@router.post("/matches/validate")
-def check_match(
-    sent: dict[str, str] = SentDep, submitting: Submitting | None = SubmittingDep
-) -> Response:
-    """What the form's match would do, and each refusal for its field. Creates nothing."""
-    return _check_part(MATCH, sent, submitting)
-
-
-def _new_page(
-    shape: FormShape, preset: str, source: str, store: Store, submitting: Submitting | None
-) -> Response:
+    A source is the id of a sweep or match; a match's form is filled from matches alone.
+    """
     if submitting is None:
         return error_page(*_NO_FORM)
     origin, spec = "", shape.starter
@@ -114,13 +79,18 @@ def _new_page(
         if filled is None:
             return RedirectResponse(f"/sweeps/new?source={recorded.id}", status_code=307)
         spec, origin = filled, f"{recorded.kind} {recorded.name}"
-    form = form_of(spec, shape.fields)
+    form = form_of(spec, shape.fields, varies=shape.varies)
     return _form_page(shape, submitting, form, origin=origin, preset=preset)
 
 
-def _change_or_create(
-    shape: FormShape, sent: dict[str, str], submitting: Submitting | None
+@router.post("/sweeps/new")
+@router.post("/matches/new")
+def change_or_create(
+    shape: FormShape = ShapeDep,
+    sent: dict[str, str] = SentDep,
+    submitting: Submitting | None = SubmittingDep,
 ) -> Response:
+    """Add or remove a varied field, bring form and YAML in step, or queue what the form says."""
     if submitting is None:
         return error_page(*_NO_FORM)
     form, action, key = sent_form(sent, shape.fields), sent.get("action", ""), sent.get("key", "")
@@ -144,7 +114,14 @@ def _change_or_create(
     )
 
 
-def _check_part(shape: FormShape, sent: dict[str, str], submitting: Submitting | None) -> Response:
+@router.post("/sweeps/validate")
+@router.post("/matches/validate")
+def check(
+    shape: FormShape = ShapeDep,
+    sent: dict[str, str] = SentDep,
+    submitting: Submitting | None = SubmittingDep,
+) -> Response:
+    """What the form's spec would do, and each refusal for its field. Creates nothing."""
     if submitting is None:
         return error_page(*_NO_FORM)
     form = sent_form(sent, shape.fields)
@@ -180,7 +157,8 @@ def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
         added = [{"field": free, "kind": kind, "log": "on" if kind == "float" else ""}]
     form = replace(form, rows=rows)
     try:
-        stepped = form_of(spec_of(form, shape.fields), shape.fields)
+        spec = spec_of(form, shape.fields)
+        stepped = form_of(spec, shape.fields, varies=shape.varies)
     except UnreadableRest:
         # Kept as typed, so that it can be put right.
         stepped = form
@@ -227,7 +205,10 @@ def _form_page(
 
 def _check_values(shape: FormShape, form: FormValues, checked: Checked) -> dict[str, Any]:
     """What ``part_check.html`` shows: reasons by control, the estimate, the whole spec."""
-    places = [(reason_place(item["path"], form, shape.fields), item) for item in checked.refused]
+    places = [
+        (reason_place(item["path"], form, shape.fields, varies=shape.varies), item)
+        for item in checked.refused
+    ]
     reasons: dict[str, list[str]] = {}
     for place, item in places:
         reasons.setdefault(place, []).append(item["reason"])

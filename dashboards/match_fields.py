@@ -2,95 +2,78 @@
 
 from typing import get_args
 
-from markupsafe import Markup
-
-from dashboards.formatting import caption
-from dashboards.spec_fields import DATASET, FieldGroup, FieldKind, FormField
+from dashboards.spec_fields import (
+    DATASET_FIELD,
+    NAME_GROUP,
+    FieldGroup,
+    config_field,
+    spec_field,
+)
 from ndadam.theory import CRITERIA, Level
-from sweeps.match_spec import MatchSpec
 from worker.config import Optimizer, Recipe
-
-
-def _match(
-    path: str, label: str, hint: str = "", kind: FieldKind = "value", choices: tuple[str, ...] = ()
-) -> FormField:
-    kind = "choice" if choices else kind
-    return FormField(path, Markup(label), kind, choices, hint, MatchSpec)
-
-
-def _of(owner: str, name: str, hint: str = "", choices: tuple[str, ...] = ()) -> FormField:
-    """A field of the training config, of ``base``, ``source`` or ``target``."""
-    kind: FieldKind = "choice" if choices else "value"
-    return FormField(f"{owner}.{name}", caption(name), kind, choices, hint, MatchSpec)
-
 
 #: Schedules that are words; points are typed as YAML. An epoch has no length in a match.
 _SCHEDULES = ("constant", "cosine")
 
 MATCH_GROUPS = (
-    FieldGroup(
-        "Name",
-        (
-            _match("name", "Name", "a label; the address is the id", "text"),
-            _match("tags", "Tags", "words, separated by commas", "words"),
-            _match("notes", "Notes", "", "long"),
-        ),
-    ),
+    NAME_GROUP,
     FieldGroup(
         "Source: the optimizer that is tuned",
         (
-            _of("source", "optimizer", "", get_args(Optimizer)),
-            _of("source", "lr", "SGD, Adam, AdamW"),
-            _of("source", "momentum", "SGD; published value if unset"),
-            _of("source", "weight_decay", "published value if unset"),
-            _of("source", "alpha_v", "ND-Adam"),
-            _of("source", "alpha_s", "ND-Adam"),
+            config_field("source", "optimizer", "", get_args(Optimizer)),
+            config_field("source", "lr", "SGD, Adam, AdamW"),
+            config_field("source", "momentum", "SGD; published value if unset"),
+            config_field("source", "weight_decay", "published value if unset"),
+            config_field("source", "alpha_v", "ND-Adam"),
+            config_field("source", "alpha_s", "ND-Adam"),
         ),
     ),
     FieldGroup(
         "Target: its rate is what the match finds",
         (
-            _of("target", "optimizer", "", get_args(Optimizer)),
-            _of("target", "alpha_s", "ND-Adam; published value if unset"),
-            _of("target", "momentum", "SGD; published value if unset"),
-            _of("target", "weight_decay", "published value if unset"),
+            config_field("target", "optimizer", "", get_args(Optimizer)),
+            config_field("target", "alpha_s", "ND-Adam; published value if unset"),
+            config_field("target", "momentum", "SGD; published value if unset"),
+            config_field("target", "weight_decay", "published value if unset"),
         ),
     ),
     FieldGroup(
         "What both train",
         (
-            FormField(DATASET, Markup("Data set"), "text", (), "a prepared one", MatchSpec),
-            _of("base", "recipe", "of the paper; where unset values come from", get_args(Recipe)),
-            _of("base", "depth", "6n + 4"),
-            _of("base", "widen_factor"),
-            _of("base", "batch_size"),
-            _match("base.steps", "Length (steps)", "of every run but short calibrations"),
-            _of("base", "lr_schedule", "shared; points as YAML", _SCHEDULES),
-            _of("base", "gamma_c", "off if unset"),
-            _of("base", "lambda_c", "off if unset"),
+            DATASET_FIELD,
+            config_field(
+                "base", "recipe", "of the paper; where unset values come from", get_args(Recipe)
+            ),
+            config_field("base", "depth", "6n + 4"),
+            config_field("base", "widen_factor"),
+            config_field("base", "batch_size"),
+            spec_field("base.steps", "Length (steps)", "of every run but short calibrations"),
+            config_field("base", "lr_schedule", "shared; points as YAML", _SCHEDULES),
+            config_field("base", "gamma_c", "off if unset"),
+            config_field("base", "lambda_c", "off if unset"),
         ),
     ),
     FieldGroup(
         "How it is judged",
         (
-            _match("criterion", "Criterion", "what is made equal", choices=tuple(CRITERIA)),
-            _match(
+            spec_field("criterion", "Criterion", "what is made equal", choices=tuple(CRITERIA)),
+            spec_field(
                 "level", "Level", "to choose where momentum and β₁ differ", choices=get_args(Level)
             ),
-            _match("tolerance", "Tolerance", "largest ratio, minus 1"),
-            _match("replicates", "Seeds", "of source and verdict runs"),
-            _match("max_corrections", "Corrections at most", "0: the prediction is judged"),
-            _match("calibration_replicates", "Seeds per correction"),
+            spec_field("tolerance", "Tolerance", "largest ratio, minus 1"),
+            spec_field("replicates", "Seeds", "of source and verdict runs"),
+            spec_field("max_corrections", "Corrections at most", "0: the prediction is judged"),
+            spec_field("calibration_replicates", "Seeds per correction"),
         ),
     ),
     FieldGroup(
         "Resources and limits",
         (
-            _match("resources.cpus", "CPU cores per trial", "1 if unset"),
-            _match("resources.gpus", "GPUs per trial", "1, or a share of one"),
-            _match("concurrency", "Trials at once", "unset: as many as fit"),
-            _match("budget.gpu_hours", "At most GPU time (h)"),
-            _match("budget.wall_seconds", "At most time (s)"),
+            spec_field("resources.cpus", "CPU cores per trial", "1 if unset"),
+            spec_field("resources.gpus", "GPUs per trial", "1, or a share of one"),
+            spec_field("concurrency", "Trials at once", "unset: as many as fit"),
+            spec_field("budget.gpu_hours", "At most GPU time (h)"),
+            spec_field("budget.wall_seconds", "At most time (s)"),
         ),
     ),
 )

@@ -5,11 +5,10 @@ from fastapi.responses import HTMLResponse, Response
 
 from dashboards.error_pages import PageRoute, error_page
 from dashboards.paper_plots import curves_plot, table_plot
-from dashboards.paper_view import FIGURES, paper_curves, paper_runs, paper_values_of, ratio_text
+from dashboards.paper_view import FIGURES, paper_curves, paper_tables, paper_values_of, ratio_text
 from dashboards.plot_answers import Form, plot_answer
 from dashboards.reading import StoreDep
 from dashboards.templating import page
-from sweeps.paper import compared_tables
 from sweeps.paper_values import paper_values
 from sweeps.store import Store
 
@@ -34,16 +33,16 @@ def paper_page(store: Store = StoreDep) -> HTMLResponse:
 @router.get("/paper/plots/{name}.{form}")
 def plot(name: str, form: Form, store: Store = StoreDep) -> Response:
     """One table or figure."""
-    for found in compared_tables(paper_runs(store)):
-        if found.table.id == name:
-            # The paper's own points are drawn also before anything of ours has run.
-            return plot_answer(table_plot(found), form, file_name=f"paper-{name}", empty="")
     for figure in FIGURES:
         if figure.id == name:
             finals = _finals() if name == "fig2" else []
             drawn = curves_plot(name, figure.metric, paper_curves(store, figure), finals)
             empty = f"No run of preset {figure.preset} has ended here yet."
             return plot_answer(drawn, form, file_name=f"paper-{name}", empty=empty)
+    for found in paper_tables(store):
+        if found.table.id == name:
+            # The paper's own points are drawn also before anything of ours has run.
+            return plot_answer(table_plot(found), form, file_name=f"paper-{name}", empty="")
     return error_page(404, "Not found", f"The paper has no table or figure {name[:40]!r}.")
 
 

@@ -1,6 +1,6 @@
 """The paper's tables and figures beside our runs, in the words of the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,9 +23,6 @@ from sweeps.store import Store
 T = TypeVar("T")
 
 _NARROW = "\N{NARROW NO-BREAK SPACE}"
-#: Of the last look at a store: its runs, what the page says of them, and each figure's curves.
-#: Another look reads every finished trial, and the curves of every layer.
-_LOOKS = Kept(2 * (2 + 4))
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,10 @@ FIGURES = (
     ),
 )
 
+#: Of the last two looks at a store: its runs, tables, what the page says of them, and each figure's
+#: curves. Another look reads every finished trial, and the curves of every layer.
+_LOOKS = Kept(2 * (3 + len(FIGURES)))
+
 
 @dataclass(frozen=True)
 class EntryRow:
@@ -94,7 +95,12 @@ def paper_runs(store: Store) -> PaperRuns:
 
 def paper_values_of(store: Store) -> dict[str, Any]:
     """What the template shows. Not to be changed: it is shared."""
-    return _kept(store, "page", lambda: _values_of(paper_runs(store)))
+    return _kept(store, "page", lambda: _values_of(paper_runs(store), paper_tables(store)))
+
+
+def paper_tables(store: Store) -> list[ComparedTable]:
+    """Each table of the paper beside the runs that ended. Not to be changed: it is shared."""
+    return _kept(store, "tables", lambda: compared_tables(paper_runs(store)))
 
 
 def paper_curves(store: Store, figure: PaperFigure) -> list[MeanCurve]:
@@ -110,13 +116,13 @@ def _kept(store: Store, what: str, look: Callable[[], T]) -> T:
     return _LOOKS.get((id(store), what, moment), look)
 
 
-def _values_of(runs: PaperRuns) -> dict[str, Any]:
+def _values_of(runs: PaperRuns, tables: Sequence[ComparedTable]) -> dict[str, Any]:
     known = paper_values()
     return {
         "source": known.source,
         "paper_runs": known.runs,
         "margin": known.margin,
-        "tables": [_table(table) for table in compared_tables(runs)],
+        "tables": [_table(table) for table in tables],
         "figures": [(figure, _links(runs.arms(figure.preset))) for figure in FIGURES],
         "ratios": measured_ratios(runs),
         "balance": balance_by_layer(runs),

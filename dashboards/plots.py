@@ -134,8 +134,11 @@ def colour(index: int) -> str:
 
 
 def inks(optimizers: Sequence[str]) -> list[str]:
-    """The colour of each of several curves: its optimizer's, where no two have the same."""
-    if len(set(optimizers)) < len(optimizers):
+    """The colour of each of several curves: its optimizer's, where each has one of its own.
+
+    "" stands for an optimizer that is not known.
+    """
+    if "" in optimizers or len(set(optimizers)) < len(optimizers):
         return [colour(index) for index in range(len(optimizers))]
     return [OPTIMIZER_COLOURS.get(name, colour(at)) for at, name in enumerate(optimizers)]
 

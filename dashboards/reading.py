@@ -69,6 +69,11 @@ def progress(sweep: Sweep) -> Progress:
     return Progress(done, sweep.num_trials, tuple(bars))
 
 
+def address(sweep: Sweep) -> str:
+    """The page of a sweep or match."""
+    return f"/{'matches' if sweep.kind == 'match' else 'sweeps'}/{sweep.id}"
+
+
 def objective_metric(sweep: Sweep) -> str:
     """Metric that the sweep optimises; of a match, the one its trials end with."""
     objective = sweep.spec.get("objective") or {}

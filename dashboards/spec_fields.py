@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from dashboards.formatting import caption, config_value
-from sweeps.spec import Objective, Sampler, SweepSpec
+from sweeps.spec import Objective, Sampler
 from worker.config import Optimizer, Recipe, TrainConfig
 
 FieldKind = Literal["text", "long", "words", "value", "choice"]
@@ -26,14 +26,11 @@ class FormField:
     kind: FieldKind = "value"
     choices: tuple[str, ...] = ()
     hint: str = ""
-    #: The spec that the path is a place in.
-    of: type[BaseModel] = SweepSpec
 
-    @property
-    def default(self) -> str:
-        """What an unset field means, "" where that depends on other fields."""
+    def default(self, spec: type[BaseModel]) -> str:
+        """What it means unset in this kind of spec, "" where that depends on other fields."""
         owner, _, name = self.path.rpartition(".")
-        model = TrainConfig if owner == "base" else self.of if not owner else None
+        model = TrainConfig if owner == "base" else spec if not owner else None
         known = model.model_fields[name].default if model is not None else None
         return "" if known is None or known is PydanticUndefined else config_value(known)
 
@@ -55,68 +52,78 @@ def control_id(path: str) -> str:
     return "field-" + path.replace(".", "-").replace("_", "-")
 
 
-def _base(name: str, hint: str = "", choices: tuple[str, ...] = ()) -> FormField:
+def config_field(owner: str, name: str, hint: str = "", choices: tuple[str, ...] = ()) -> FormField:
+    """A field of the training config: of ``base``, or of a match's ``source`` or ``target``."""
     kind: FieldKind = "choice" if choices else "value"
-    return FormField(f"base.{name}", caption(name), kind, choices, hint)
+    return FormField(f"{owner}.{name}", caption(name), kind, choices, hint)
 
 
-def _field(
+def spec_field(
     path: str, label: str, hint: str = "", kind: FieldKind = "value", choices: tuple[str, ...] = ()
 ) -> FormField:
+    """Any other field of a spec."""
     return FormField(path, Markup(label), "choice" if choices else kind, choices, hint)
 
 
-#: What a data set can be chosen from is known only to the service; see ``form_values``.
+#: What a data set can be chosen from is known only to the service; see ``form_pages``.
 DATASET = "base.dataset"
 
-GROUPS = (
-    FieldGroup(
-        "Name",
-        (
-            _field("name", "Name", "a label; the address is the id", "text"),
-            _field("tags", "Tags", "words, separated by commas", "words"),
-            _field("notes", "Notes", "", "long"),
-        ),
+# Both forms begin with these.
+NAME_GROUP = FieldGroup(
+    "Name",
+    (
+        spec_field("name", "Name", "a label; the address is the id", "text"),
+        spec_field("tags", "Tags", "words, separated by commas", "words"),
+        spec_field("notes", "Notes", "", "long"),
     ),
+)
+DATASET_FIELD = spec_field(DATASET, "Data set", "a prepared one", "text")
+
+GROUPS = (
+    NAME_GROUP,
     FieldGroup(
         "What is trained",
         (
-            FormField(DATASET, Markup("Data set"), "text", (), "a prepared one"),
-            _base("recipe", "of the paper; where unset values come from", get_args(Recipe)),
-            _base("optimizer", "leave it where the sweep varies it", get_args(Optimizer)),
-            _base("depth", "6n + 4"),
-            _base("widen_factor"),
-            _base("batch_size"),
-            _field("base.steps", "Length (steps)", "steps or epochs"),
-            _field("base.epochs", "Length (epochs)", "passes over the data"),
-            _base("validation_fraction", "held out; what a search chooses by"),
+            DATASET_FIELD,
+            config_field(
+                "base", "recipe", "of the paper; where unset values come from", get_args(Recipe)
+            ),
+            config_field(
+                "base", "optimizer", "leave it where the sweep varies it", get_args(Optimizer)
+            ),
+            config_field("base", "depth", "6n + 4"),
+            config_field("base", "widen_factor"),
+            config_field("base", "batch_size"),
+            spec_field("base.steps", "Length (steps)", "steps or epochs"),
+            spec_field("base.epochs", "Length (epochs)", "passes over the data"),
+            config_field("base", "validation_fraction", "held out; what a search chooses by"),
         ),
     ),
     FieldGroup(
         "Fixed settings",
         (
-            _base("alpha_v", "ND-Adam; published value if unset"),
-            _base("alpha_s", "ND-Adam; published value if unset"),
-            _base("lr", "SGD, Adam, AdamW"),
-            _base("gamma_c", "off if unset"),
-            _base("lambda_c", "off if unset"),
-            _base("weight_decay", "published value if unset"),
+            config_field("base", "alpha_v", "ND-Adam; published value if unset"),
+            config_field("base", "alpha_s", "ND-Adam; published value if unset"),
+            config_field("base", "lr", "SGD, Adam, AdamW"),
+            config_field("base", "gamma_c", "off if unset"),
+            config_field("base", "lambda_c", "off if unset"),
+            config_field("base", "weight_decay", "published value if unset"),
         ),
     ),
     FieldGroup(
         "Search",
         (
-            _field("sampler", "Sampler", "", choices=get_args(Sampler)),
-            _field("num_points", "Points", "unset: the whole grid"),
-            _field("replicates", "Seeds per point", "3 or more give useful intervals"),
-            _field(
+            spec_field("sampler", "Sampler", "", choices=get_args(Sampler)),
+            spec_field("num_points", "Points", "unset: the whole grid"),
+            spec_field("replicates", "Seeds per point", "3 or more give useful intervals"),
+            spec_field(
                 "scheduler.kind",
                 "Pruning",
                 "none if unset; whole points, per optimizer",
                 choices=("asha", "median"),
             ),
-            _field("scheduler.min_steps", "Steps before pruning"),
-            _field(
+            spec_field("scheduler.min_steps", "Steps before pruning"),
+            spec_field(
                 "objective.metric",
                 "Objective",
                 "validation_error if unset",
@@ -127,15 +134,15 @@ GROUPS = (
     FieldGroup(
         "Resources and limits",
         (
-            _field("resources.cpus", "CPU cores per trial", "1 if unset"),
-            _field("resources.gpus", "GPUs per trial", "1, or a share of one"),
-            _field(
+            spec_field("resources.cpus", "CPU cores per trial", "1 if unset"),
+            spec_field("resources.gpus", "GPUs per trial", "1, or a share of one"),
+            spec_field(
                 "resources.trials_per_gpu", "Trials per GPU", "up to 8 side by side, 1 if unset"
             ),
-            _field("concurrency", "Trials at once", "unset: as many as fit"),
-            _field("budget.trials", "At most trials"),
-            _field("budget.gpu_hours", "At most GPU time (h)"),
-            _field("budget.wall_seconds", "At most time (s)"),
+            spec_field("concurrency", "Trials at once", "unset: as many as fit"),
+            spec_field("budget.trials", "At most trials"),
+            spec_field("budget.gpu_hours", "At most GPU time (h)"),
+            spec_field("budget.wall_seconds", "At most time (s)"),
         ),
     ),
 )

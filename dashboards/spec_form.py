@@ -39,8 +39,8 @@ class UnreadableRest(ValueError):
     """The YAML of the rest is not a mapping, or not YAML; the message says where."""
 
 
-def form_of(spec: Mapping[str, Any], known: Fields) -> FormValues:
-    """Lay a spec out over the controls of the form."""
+def form_of(spec: Mapping[str, Any], known: Fields, *, varies: bool = True) -> FormValues:
+    """Lay a spec out over the controls of the form, which has rows of varied fields or has none."""
     left: dict[str, Any] = deepcopy(dict(spec))
     fields = {}
     for path, control in known.items():
@@ -49,7 +49,7 @@ def form_of(spec: Mapping[str, Any], known: Fields) -> FormValues:
             fields[path] = text
             _remove(left, path)
     rows = []
-    space = left.get("space")
+    space = left.get("space") if varies else None
     for name, domain in list(space.items()) if isinstance(space, dict) else ():
         row = _row_of(name, domain)
         if row is not None:
@@ -105,10 +105,10 @@ def yaml_text(values: Any) -> str:
     return str(text)
 
 
-def reason_place(path: str, form: FormValues, known: Fields) -> str:
+def reason_place(path: str, form: FormValues, known: Fields, *, varies: bool = True) -> str:
     """The control that a refused path belongs to: its path, ``space.0.low``, ``rest``, or ""."""
     parts = path.split(".")
-    if parts[0] == "space":
+    if varies and parts[0] == "space":
         for index, row in enumerate(form.rows):
             if len(parts) > 1 and row.get("field") == parts[1]:
                 cells = KIND_CELLS.get(row.get("kind", ""), ())

@@ -13,6 +13,7 @@ from dashboards.point_cache import all_points
 from dashboards.quantities import quantity
 from dashboards.reading import (
     StoreDep,
+    address,
     is_adaptive,
     objective_metric,
     space,
@@ -155,7 +156,7 @@ def trials_part(
 ) -> HTMLResponse:
     """One page of the trials of a sweep or match."""
     sweep = store.get_sweep(sweep_id)
-    here = f"/{'matches' if sweep.kind == 'match' else 'sweeps'}/{sweep.id}"
+    here = address(sweep)
     return page(
         "part_trials.html",
         sweep=sweep,

@@ -11,7 +11,6 @@ from dashboards.plots import (
     Plot,
     Row,
     band,
-    colour,
     dash,
     figure,
     inks,
@@ -70,8 +69,7 @@ def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
     """Mean of ``metric`` over steps for each point, with a band of one deviation over seeds."""
     what = quantity(metric)
     bands, lines, rows = [], [], list[Row]()
-    names = [curve.optimizer for curve in curves]
-    colours = inks(names) if all(names) else [colour(index) for index in range(len(curves))]
+    colours = inks([curve.optimizer for curve in curves])
     for index, (curve, ink) in enumerate(zip(curves, colours, strict=True)):
         mean = [what.shown(value) for value in curve.mean]
         sd = [what.shown(value) if value is not None else 0.0 for value in curve.sd]
@@ -135,12 +133,10 @@ def sensitivity(
     """
     what = quantity(objective)
     traces = [_trend_trace(trend, objective)] if trend else []
+    crowded = len(settings) > MOST_WITH_BARS
     for optimizer in sorted({setting.optimizer for setting in settings}):
         mine = [setting for setting in settings if setting.optimizer == optimizer]
-        trace = _points_trace(param, objective, mine, selected)
-        if len(settings) > MOST_WITH_BARS:
-            del trace["error_y"]
-        traces.append(trace)
+        traces.append(_points_trace(param, objective, mine, selected, crowded=crowded))
     drawn = figure(
         traces,
         x={"title": quantity(param).axis, **(_log(settings) if log else _around_one(settings))},
@@ -154,7 +150,12 @@ def sensitivity(
 
 
 def _points_trace(
-    param: str, objective: str, settings: Sequence[Setting], selected: int | None
+    param: str,
+    objective: str,
+    settings: Sequence[Setting],
+    selected: int | None,
+    *,
+    crowded: bool,
 ) -> dict[str, Any]:
     """The marks of one optimizer's points."""
     what, optimizer = quantity(objective), settings[0].optimizer
@@ -164,13 +165,8 @@ def _points_trace(
         "name": optimizer,
         "x": [setting.value for setting in settings],
         "y": [what.shown(setting.mean) for setting in settings],
-        "error_y": {
-            "type": "data",
-            "array": [what.shown(setting.sd or 0.0) for setting in settings],
-            "thickness": 1,
-            "width": 0,
-        },
-        "marker": _markers(settings, optimizer, selected),
+        **({} if crowded else {"error_y": _bars(settings, objective)}),
+        "marker": _markers(settings, optimizer, selected, crowded=crowded),
         "customdata": [[s.point, what.shown(s.sd or 0.0), s.n] for s in settings],
         "hovertemplate": (
             f"point %{{customdata[0]}} ({optimizer})<br>{quantity(param).short} %{{x}}<br>"
@@ -178,6 +174,12 @@ def _points_trace(
             " (sd of %{customdata[2]} seeds)<extra></extra>"
         ),
     }
+
+
+def _bars(settings: Sequence[Setting], objective: str) -> dict[str, Any]:
+    shown = quantity(objective).shown
+    deviations = [shown(setting.sd or 0.0) for setting in settings]
+    return {"type": "data", "array": deviations, "thickness": 1, "width": 0}
 
 
 def _range_of_points(settings: Sequence[Setting], objective: str) -> dict[str, object]:
@@ -204,10 +206,10 @@ def _around_one(settings: Sequence[Setting]) -> dict[str, object]:
 
 
 def _markers(
-    settings: Sequence[Setting], optimizer: str, selected: int | None
+    settings: Sequence[Setting], optimizer: str, selected: int | None, *, crowded: bool
 ) -> dict[str, object]:
     chosen = [setting.point == selected for setting in settings]
-    size = 8 if len(settings) <= MOST_WITH_BARS else 5
+    size = 5 if crowded else 8
     marks: dict[str, object] = {
         "color": OPTIMIZER_COLOURS.get(optimizer, PALETTE[5]),
         "size": size,

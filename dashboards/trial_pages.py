@@ -15,7 +15,7 @@ from dashboards.formatting import caption, config_value, duration, number, quant
 from dashboards.overview import Fact
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS
 from dashboards.quantities import quantity
-from dashboards.reading import StoreDep, mlflow_run, objective_metric, settings_text
+from dashboards.reading import StoreDep, address, mlflow_run, objective_metric, settings_text
 from dashboards.templating import page
 from sweeps.records import Attempt, Sweep, Trial
 from sweeps.store import Store
@@ -116,12 +116,11 @@ def trial_part(sweep_id: str, number: int, store: Store = StoreDep) -> HTMLRespo
 
 
 def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:
-    parent = f"/{'matches' if sweep.kind == 'match' else 'sweeps'}/{sweep.id}"
     return {
         "sweep": sweep,
         "trial": trial,
         "here": f"/sweeps/{sweep.id}/trials/{trial.number}",
-        "parent": parent,
+        "parent": address(sweep),
         "facts": _facts(sweep, trial),
         "retry": retry_of_trial(sweep, trial),
         "retry_note": trial_note(sweep, trial),

@@ -11,17 +11,19 @@ const REFRESH_PARTS_MS = 500;
 const colours = () => {
   const style = getComputedStyle(document.documentElement);
   const value = (name) => style.getPropertyValue(`--${name}`).trim();
-  return { paper: value("paper"), ink: value("ink"), soft: value("soft"), grid: value("grid"), line: value("strong-line") };
+  const { fontFamily } = getComputedStyle(document.body);
+  return { paper: value("paper"), ink: value("ink"), soft: value("soft"), grid: value("grid"), line: value("strong-line"), family: fontFamily };
 };
+// Images are for papers and slides: dark ink on white, whatever the page looks like.
+const PRINTED = { paper: "#ffffff", ink: "#1a2029", soft: "#545e6b", grid: "#e9ecf0", line: "#b9c1cb", family: "Helvetica, Arial, sans-serif" };
 
-function inPageColours(layout) {
-  const c = colours();
+function inColours(layout, c = colours()) {
   const axis = { gridcolor: c.grid, linecolor: c.line, tickcolor: c.line, zerolinecolor: c.grid };
   const themed = {
     ...layout,
     paper_bgcolor: c.paper,
     plot_bgcolor: c.paper,
-    font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: c.ink },
+    font: { family: c.family, size: 12.5, color: c.ink },
     hoverlabel: { bgcolor: c.paper, bordercolor: c.line, font: { color: c.ink } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: c.soft, activecolor: c.ink, orientation: "h" },
   };
@@ -33,7 +35,7 @@ function inPageColours(layout) {
   return themed;
 }
 
-const config = () => ({
+const CONFIG = {
   responsive: true,
   displaylogo: false,
   displayModeBar: true,
@@ -41,7 +43,7 @@ const config = () => ({
   showSendToCloud: false,
   // Saving has buttons of its own, above the plot.
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud", "toImage"],
-});
+};
 
 function clear(element) {
   if (element.classList.contains("js-plotly-plot")) Plotly.purge(element);
@@ -117,7 +119,7 @@ async function fetchAndDraw(element) {
   }
   if (!element.figure) clear(element);
   element.figure = answer;
-  await Plotly.react(element, answer.data, inPageColours(answer.layout), config());
+  await Plotly.react(element, answer.data, inColours(answer.layout), CONFIG);
   element.dataset.drawn = String(request);
   offerImages(element, true);
 }
@@ -128,20 +130,14 @@ function offerImages(element, isDrawn) {
   for (const button of document.querySelectorAll(`button[data-of="${element.id}"]`)) button.hidden = !isDrawn;
 }
 
-// Images are for papers and slides: dark ink on white, whatever the page looks like.
 function saveImage(button) {
   const element = document.getElementById(button.dataset.of);
   const { data, layout, name } = element.figure;
   const { width, height } = element.getBoundingClientRect();
-  const printed = { ...inPageColours(layout), ...PRINTED, width, height };
-  for (const key of Object.keys(printed).filter((k) => /^[xy]axis/.test(k))) {
-    printed[key] = { ...printed[key], gridcolor: "#e9ecf0", linecolor: "#b9c1cb", tickcolor: "#b9c1cb" };
-  }
-  if (layout.annotations) printed.annotations = layout.annotations.map((label) => ({ bgcolor: "#ffffff", ...label }));
+  const printed = { ...inColours(layout, PRINTED), width, height };
   const format = button.dataset.image;
   return Plotly.downloadImage({ data, layout: printed }, { format, filename: name, width, height, scale: format === "png" ? 2 : 1 });
 }
-const PRINTED = { paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", font: { family: "Helvetica, Arial, sans-serif", size: 12.5, color: "#1a2029" } };
 
 const near = new IntersectionObserver(
   (entries) => {
@@ -179,7 +175,7 @@ function choosePlot(select) {
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const element of document.querySelectorAll("[data-plot]")) {
-    if (element.figure) Plotly.react(element, element.figure.data, inPageColours(element.figure.layout), config());
+    if (element.figure) Plotly.react(element, element.figure.data, inColours(element.figure.layout), CONFIG);
   }
 });
 

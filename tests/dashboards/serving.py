@@ -1,7 +1,5 @@
 """The application on a real port of this machine, and a real browser to open it with."""
 
-import os
-import shutil
 import socket
 import threading
 import time
@@ -14,6 +12,7 @@ from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from service.app import create_app
 from sweeps.store import Store
+from tests.dashboards.browser_path import chromium_path
 from tests.dashboards.conftest import settings_of
 
 #: Nothing of Chromium's own may go out while a page is watched for requests.
@@ -47,11 +46,6 @@ def served(store: Store, home: Path) -> Iterator[str]:
         server.should_exit = True
         thread.join(timeout=30)
         listening.close()
-
-
-def chromium_path() -> str | None:
-    """The browser to drive: the one that is set, or the system's; None = playwright's own."""
-    return os.environ.get("NDSWEEP_CHROMIUM") or shutil.which("chromium")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The form of a new sweep, over HTTP as a browser without script uses it."""
 
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ def reason_at(html: str, control: str) -> str:
     found = re.search(rf'id="why-field-{control}"[^>]*>([^<]*)<', html)
     assert found is not None, control
     return found[1]
+
+
+def yaml_of(html: str) -> str:
+    found = re.search(r'<textarea id="field-rest"[^>]*>([^<]*)<', html)
+    assert found is not None
+    return unescape(found[1])
 
 
 @pytest.fixture
@@ -288,6 +295,21 @@ class TestMatchForm:
         assert "is what the match finds" in reason_at(
             form_client.post("/matches/validate", data=open_rate).text, "rest"
         )
+
+    def test_a_space_stays_in_the_yaml_with_its_refusal_there(
+        self, form_client: TestClient, empty_store: Store
+    ) -> None:
+        space = "space: {alpha_v: {kind: float, low: 0.01, high: 0.1}}"
+        pasted = {**MATCH, "rest": space, "action": "step"}
+        html = form_client.post("/matches/new", data=pasted).text
+
+        assert "low: 0.01" in yaml_of(html)
+        assert "space" in reason_at(html, "rest")
+        kept = {**MATCH, "rest": yaml_of(html), "action": "create"}
+        again = form_client.post("/matches/new", data=kept)
+        assert again.status_code == 422
+        assert "low: 0.01" in yaml_of(again.text)
+        assert empty_store.list_sweeps().items == []
 
     def test_a_match_is_cloned_edited_and_queued_once(
         self, form_client: TestClient, empty_store: Store

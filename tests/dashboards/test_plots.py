@@ -123,6 +123,17 @@ class TestSensitivity:
         assert drawn["customdata"][0] == [0, 0.1, 3]
         assert drawn["marker"]["symbol"].count("star") == 1
 
+    def test_the_marks_of_hundreds_of_points_are_small_whatever_their_optimizer(self) -> None:
+        many = [
+            Setting(n, 0.01, 0.04, 0.001, 3, ("adam", "sgd")[n % 2])
+            for n in range(MOST_WITH_BARS + 1)
+        ]
+        few = sensitivity("lr", "test_error", many[1:], [], log=True, selected=None)
+        drawn = sensitivity("lr", "test_error", many, [], log=True, selected=None)
+
+        sizes = [[t["marker"]["size"] for t in plot.figure["data"]] for plot in (few, drawn)]
+        assert sizes == [[8, 8], [5, 5]]
+
     def test_the_axis_is_logarithmic_where_the_domain_is(self) -> None:
         def axis(*, log: bool) -> dict[str, Any]:
             plot = sensitivity(

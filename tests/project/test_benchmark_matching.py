@@ -46,7 +46,8 @@ def test_the_noise_model_moves_as_both_laws_say():
 
 def test_whole_matches_run_in_lockstep_and_give_a_table(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.matching_noise.LOT", 1)
-    found = benchmark_noise(2, mismatches=(TOLERANCE,), processes=2)
+    shop = Workshop(tmp_path, tmp_path, processes=2)
+    found = benchmark_noise(shop, 2, mismatches=(TOLERANCE,))
     (tmp_path / "noise.json").write_text(json.dumps(found))
     shown = table(tmp_path)
 
