@@ -151,16 +151,16 @@ def process(command: Sequence[str], log: Path, **environment: str) -> Iterator[i
 @contextlib.contextmanager
 def mlflow(folder: Path) -> Iterator[str]:
     """A local MLflow server as ``serve`` starts it; yields its address."""
-    from service.ports import address, free_port
+    from service.ports import address, claimed_port
     from service.supervisor import EXTRA_ENVIRONMENT, mlflow_command
 
     (folder / "mlflow").mkdir(parents=True, exist_ok=True)
-    port = free_port("127.0.0.1", None, 5000)
-    url = address("127.0.0.1", port)
-    command = mlflow_command(folder, "127.0.0.1", port)
-    with process(command, folder / "mlflow.log", **EXTRA_ENVIRONMENT["mlflow"]):
-        wait(lambda: answers(f"{url}/health"), "MLflow answers")
-        yield url
+    with claimed_port("127.0.0.1", None, 5000) as port:
+        url = address("127.0.0.1", port)
+        command = mlflow_command(folder, "127.0.0.1", port)
+        with process(command, folder / "mlflow.log", **EXTRA_ENVIRONMENT["mlflow"]):
+            wait(lambda: answers(f"{url}/health"), "MLflow answers")
+            yield url
 
 
 def runner_command(options: Options, mlflow_url: str | None) -> list[str]:

@@ -1,5 +1,6 @@
 """Path and query parameters shared by the routes, with the ranges they are held to."""
 
+from collections import Counter
 from typing import Annotated, Literal
 
 from fastapi import Depends, Header, Path, Request
@@ -61,14 +62,14 @@ async def parameters_once(request: Request) -> None:
 
     Raises ApiError 422.
     """
-    given = [name for name, _ in request.query_params.multi_items()]
+    given = Counter(name for name, _ in request.query_params.multi_items())
     takes_none = not request.scope["route"].dependant.query_params
     fields = []
-    for name in dict.fromkeys(given):
+    for name, times in given.items():
         if takes_none:
             fields.append(FieldOut(path=name[:80], reason=f"{shown(name)} is not a parameter here"))
-        elif given.count(name) > 1 and name not in _REPEATED:
-            reason = f"{shown(name)} must be given once, got it {given.count(name)} times"
+        elif times > 1 and name not in _REPEATED:
+            reason = f"{shown(name)} must be given once, got it {times} times"
             fields.append(FieldOut(path=name[:80], reason=reason))
     if fields:
         raise ApiError(422, "InvalidQuery", fields[0].reason, fields[:MAX_FIELDS])

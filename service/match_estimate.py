@@ -1,7 +1,8 @@
 """What a match would do, and what the closed form says of it before anything runs."""
 
 from dashboards.submitting import MatchEstimate
-from ndadam.theory import CRITERIA, NoStationaryRate, predict
+from ndadam.theory import CRITERIA, NoStationaryRate
+from sweeps.match_findings import predicted
 from sweeps.match_spec import MatchSpec
 
 
@@ -10,21 +11,12 @@ def match_estimate(spec: MatchSpec) -> MatchEstimate:
 
     Where theory has no answer, the rates are empty and a note says why: the match measures.
     """
-    seeds, again = spec.replicates, spec.calibration_replicates
-    compared = 2 * len(spec.comparison_seeds())
-    sources = 0 if spec.source.curve is not None else seeds
-    least = sources + seeds + compared
-    corrections = again * spec.max_corrections
+    least = spec.full_trials()
+    corrections = spec.calibration_replicates * spec.max_corrections
     rates: list[tuple[str, float]] = []
     level: str = spec.level or "step"
     try:
-        found = predict(
-            spec.source_setting,
-            spec.target_setting,
-            num_steps=spec.num_steps,
-            factor=spec.factor(),
-            level=spec.level,
-        )
+        found = predicted(spec)
     except (NoStationaryRate, ValueError, ArithmeticError) as error:
         notes: tuple[str, ...] = (str(error).rstrip("."),)
     else:

@@ -9,6 +9,7 @@ from dashboards.submitting import Refused
 from service.errors import ApiError
 from service.growth import confirm, delete, extend
 from service.inputs import Labels
+from service.labelling import label
 from service.page_submission import reasons_of
 from service.settings import Settings
 from sweeps.confirmation import ConfirmSpec
@@ -26,7 +27,10 @@ class PageSteering:
         self._settings = settings
 
     def act(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> str:
-        """Carry out a button; return the sweep to show next. Raises Refused and SweepsError."""
+        """Carry out a button; return the sweep to show next. Raises Refused and SweepsError.
+
+        ValueError: there is no such button.
+        """
         try:
             return self._act(sweep_id, verb, values).id
         except ApiError as error:
@@ -48,16 +52,23 @@ class PageSteering:
                 how = ConfirmSpec.model_validate(_numbers(values))
                 return confirm(store, self._settings, sweep_id, how)
             case "label":
-                words = [word.strip() for word in values.get("tags", "").split(",")]
-                labels = Labels(tags=[word for word in words if word], notes=values.get("notes"))
-                if labels.tags is not None:
-                    store.set_tags(sweep_id, labels.tags)
-                return store.set_notes(sweep_id, labels.notes or "")
-        return store.request(sweep_id, "pause" if verb == "pause" else "cancel")
+                return label(store, sweep_id, _labels(values))
+            case "pause":
+                return store.request(sweep_id, "pause")
+            case "cancel":
+                return store.request(sweep_id, "cancel")
+        raise ValueError(f"there is no button {verb!r}")
 
     def delete(self, sweep_id: str) -> bool:
         """Delete a sweep; False where its trials have to stop first."""
         return delete(self._store, self._settings.home, sweep_id) is None
+
+
+def _labels(values: Mapping[str, str]) -> Labels:
+    """A form's tags, which it separates by commas, and notes; None where it has no such field."""
+    tags = values.get("tags")
+    words = None if tags is None else [word.strip() for word in tags.split(",") if word.strip()]
+    return Labels(tags=words, notes=values.get("notes"))
 
 
 def _numbers(values: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from service.errors import ApiError
 from service.forecast import describe_sweep
 from service.match_estimate import match_estimate
 from service.settings import Settings
-from service.submission import queue, refuse_what_cannot_run
+from service.submission import admitted, queue
 from sweeps.explain import FieldReason, explain
 from sweeps.match_spec import MatchSpec
 from sweeps.records import Kind
@@ -35,14 +35,14 @@ class PageSubmission:
         """Say what a spec would do, or which fields are refused. Creates nothing."""
         try:
             parsed = _parsed(kind, spec)
-            refuse_what_cannot_run(parsed, self._store, self._settings)
+            whole = admitted(parsed, self._store, self._settings)
         except Refused as refused:
             return Checked(refused.reasons, None)
         except ApiError as error:
             return Checked(reasons_of(error), None)
-        if isinstance(parsed, MatchSpec):
-            return Checked((), match_estimate(parsed))
-        return Checked((), self._sweep_estimate(parsed))
+        if isinstance(whole, MatchSpec):
+            return Checked((), match_estimate(whole))
+        return Checked((), self._sweep_estimate(whole))
 
     def _sweep_estimate(self, spec: SweepSpec) -> Estimate:
         found = describe_sweep(spec, self._store, self._settings)

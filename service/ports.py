@@ -5,12 +5,15 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from service.settings import SettingsError
 
 #: Ports tried after the usual one before giving up.
 TRIES = 100
+
+Taken = TypeVar("Taken")
 
 
 def listen(host: str, port: int | None, usual: int) -> socket.socket:
@@ -18,59 +21,50 @@ def listen(host: str, port: int | None, usual: int) -> socket.socket:
 
     Raises SettingsError, with one sentence, for a port in use or an address that is not ours.
     """
+    return _first(host, port, usual, _bind)
+
+
+@contextlib.contextmanager
+def claimed_port(host: str, port: int | None, usual: int) -> Iterator[int]:
+    """A port that nobody listens on, and that no other service of this machine takes while entered.
+
+    For a program that binds its port late, and again whenever it is restarted: another service's
+    would take it meanwhile, and be sent what is meant for this one. Raises as ``listen`` does.
+    """
+    number, holder = _first(host, port, usual, _claim)
+    with holder:
+        yield number
+
+
+def _first(host: str, port: int | None, usual: int, take: Callable[[str, int], Taken]) -> Taken:
+    """What ``take`` makes of ``port``; where None, of the first from ``usual`` on not in use."""
     if port is not None:
-        return _bind(host, port)
+        return take(host, port)
     for candidate in range(usual, min(usual + TRIES, 65536)):
         try:
-            return _bind(host, candidate)
+            return take(host, candidate)
         except PortInUse:
             continue
     raise SettingsError(f"no port from {usual} to {usual + TRIES - 1} is free on {host}")
 
 
-def free_port(host: str, port: int | None, usual: int) -> int:
-    """A port that nobody listens on now, chosen as ``listen`` does; for programs that bind it."""
-    with listen(host, port, usual) as found:
+def _claim(host: str, port: int) -> tuple[int, socket.socket]:
+    """A port that can be bound, and a name that a process holds until it ends, however it does."""
+    with _bind(host, port) as found:
         number: int = found.getsockname()[1]
-        return number
-
-
-@contextlib.contextmanager
-def claimed_port(host: str, port: int | None, usual: int) -> Iterator[int]:
-    """A port as ``free_port`` finds it, that no other service of this machine takes while entered.
-
-    For a program that binds its port late, and again whenever it is restarted: another service's
-    would take it meanwhile, and be sent what is meant for this one. Raises as ``listen`` does.
-    """
-    candidates = [port] if port is not None else range(usual, min(usual + TRIES, 65536))
-    with contextlib.ExitStack() as stack:
-        for candidate in candidates:
-            try:
-                number = free_port(host, candidate, usual)
-                stack.enter_context(_claim(host, number))
-                break
-            except PortInUse:
-                if port is not None:
-                    raise
-        else:
-            raise SettingsError(f"no port from {usual} to {usual + TRIES - 1} is free on {host}")
-        yield number
-
-
-def _claim(host: str, port: int) -> socket.socket:
-    """Hold a name that only one process has, and that goes with it however it ends."""
     holder = socket.socket(socket.AF_UNIX)
     if sys.platform != "linux":
         # Names of sockets without a file are Linux's.
-        return holder
+        return number, holder
     try:
-        holder.bind(f"\0ndsweep-port-{port}")
+        holder.bind(f"\0ndsweep-port-{number}")
     except OSError as error:
         holder.close()
         raise PortInUse(
-            f"port {port} on {host} belongs to another service of this machine; choose another one"
+            f"port {number} on {host} belongs to another service of this machine; choose another "
+            "one"
         ) from error
-    return holder
+    return number, holder
 
 
 class PortInUse(SettingsError):

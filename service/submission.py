@@ -23,6 +23,7 @@ from worker.length import check_fits
 
 Record = TypeVar("Record")
 Out = TypeVar("Out")
+Spec = TypeVar("Spec", SweepSpec, MatchSpec, SweepSpec | MatchSpec)
 
 
 def sweep_out(sweep: Sweep) -> SweepOut:
@@ -74,28 +75,35 @@ def queue(
 
     A replay answers as the first request did, also when its data set has gone since.
     """
-    stored = submitted = stored_spec(spec)
+    submitted, whole = stored_spec(spec), spec
     if key is None or not store.has_key(key):
-        refuse_own_confirmation(spec)
-        if isinstance(spec, SweepSpec) and spec.from_sweep is not None:
-            spec = with_prior(spec, store)
-            stored = stored_spec(spec)
-        refuse_what_cannot_run(spec, store, settings)
+        whole = admitted(spec, store, settings)
     sweep, _ = store.create_sweep(
         kind,
-        stored,
+        submitted if whole is spec else stored_spec(whole),
         submitted=submitted,
         name=spec.name,
         tags=spec.tags,
         notes=spec.notes,
-        num_trials=num_trials(spec),
+        num_trials=num_trials(whole),
         idempotency_key=key,
     )
     return sweep
 
 
-def with_prior(spec: SweepSpec, store: Store) -> SweepSpec:
-    """The spec with the results of the earlier sweep that it names, if it names one."""
+def admitted(spec: Spec, store: Store, settings: Settings) -> Spec:
+    """The spec as it would be queued: with the results of the earlier sweep that it names.
+
+    Raises ApiError 422 for what is refused of a valid spec.
+    """
+    if isinstance(spec, SweepSpec):
+        _refuse_own_confirmation(spec)
+        spec = _with_prior(spec, store)
+    refuse_what_cannot_run(spec, store, settings)
+    return spec
+
+
+def _with_prior(spec: SweepSpec, store: Store) -> SweepSpec:
     if spec.from_sweep is None:
         return spec
     try:
@@ -107,9 +115,9 @@ def with_prior(spec: SweepSpec, store: Store) -> SweepSpec:
         raise refused_field(error) from error
 
 
-def refuse_own_confirmation(spec: SweepSpec | MatchSpec) -> None:
+def _refuse_own_confirmation(spec: SweepSpec) -> None:
     """A sweep that says of itself that it confirms another could have chosen its seeds."""
-    if isinstance(spec, SweepSpec) and spec.confirms is not None:
+    if spec.confirms is not None:
         reason = "confirms is set by POST /sweeps/{id}/confirm; remove it"
         raise refused_field(FieldError("confirms", reason))
 

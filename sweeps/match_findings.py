@@ -87,15 +87,20 @@ def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchRe
 def closed_form(spec: MatchSpec) -> Prediction | None:
     """What settings alone say; None where theory has no answer."""
     try:
-        return predict(
-            spec.source_setting,
-            spec.target_setting,
-            num_steps=spec.num_steps,
-            factor=spec.factor(),
-            level=spec.level,
-        )
+        return predicted(spec)
     except NoStationaryRate:
         return None
+
+
+def predicted(spec: MatchSpec) -> Prediction:
+    """What settings alone say. Raises as ``predict`` does: NoStationaryRate, ValueError."""
+    return predict(
+        spec.source_setting,
+        spec.target_setting,
+        num_steps=spec.num_steps,
+        factor=spec.factor(),
+        level=spec.level,
+    )
 
 
 def _has_curves(state: MatchState) -> bool:
@@ -126,9 +131,7 @@ def _progress(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> float:
     rounds = max(len(state.rounds) + (not state.is_calibrated), min(1, spec.max_corrections))
     calibration = rounds * spec.calibration_replicates
     short = spec.calibration_steps or spec.num_steps
-    full = spec.replicates * (1 if spec.source.curve is not None else 2)
-    full += 2 * len(spec.comparison_seeds())
-    planned = full * spec.num_steps + calibration * short
+    planned = spec.full_trials() * spec.num_steps + calibration * short
     done = sum(trial.step for trial in runs.all() if trial.state.is_finished())
     return min(1.0, done / planned)
 

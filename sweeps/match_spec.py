@@ -227,6 +227,11 @@ class MatchSpec(SpecModel):
         first = self.seeds()[-1] + 1 + 3 * self.calibration_replicates
         return [first + k for k in range(self.compare.replicates)]
 
+    def full_trials(self) -> int:
+        """Of source, verdict and comparison, each of ``num_steps``; corrections come on top."""
+        sources = 0 if self.source.curve is not None else self.replicates
+        return sources + self.replicates + 2 * len(self.comparison_seeds())
+
     # --- Refusals -----------------------------------------------------------------------------
 
     @field_validator("base", mode="before")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sweeps.analysis import analysis
+from sweeps.analysis import Analysis, analysis
 from sweeps.kept_model import kept, weights_of
 from sweeps.mirror_figures import drawings, html, png
 from sweeps.mirror_model import write_model
-from sweeps.mirror_summary import match_description, summary_metrics, summary_params
+from sweeps.mirror_summary import description, match_body, summary_metrics, summary_params
 from sweeps.records import MetricPoint, Sweep
 from sweeps.result_table import result_table
 from sweeps.store import Store
@@ -51,24 +51,26 @@ class SweepArtifacts:
 
     def send(self, client: Client, sweep: Sweep, run_id: str) -> None:
         """Send what is not sent yet. What cannot be made is logged and left out."""
+        found = analysis(self.store, sweep.id) if sweep.kind == "sweep" else None
+        body = match_body(sweep) if found is None else self._body(sweep, found)
         # Each time: new notes of a sweep that has ended replaced what was said of it.
-        client.set_tags(run_id, {"mlflow.note.content": self._description(sweep)})
-        end = (sweep.id, sweep.finished_at)
+        client.set_tags(run_id, {"mlflow.note.content": description(sweep, body, self.page_url)})
+        # Of the run: one that was deleted in MLflow and made anew has nothing yet.
+        end = (run_id, sweep.finished_at)
         if end in self._sent:
             return
         client.log(run_id, summary_metrics(sweep), params=summary_params(sweep))
-        if sweep.kind == "sweep":
-            self._send_files(client, sweep, run_id)
+        if found is not None:
+            self._send_files(client, sweep, run_id, found)
         self._sent.add(end)
 
-    def _send_files(self, client: Client, sweep: Sweep, run_id: str) -> None:
+    def _send_files(self, client: Client, sweep: Sweep, run_id: str, found: Analysis) -> None:
         with tempfile.TemporaryDirectory(prefix="ndsweep-") as made:
             folder = Path(made)
-            self._write(sweep, folder)
+            self._write(sweep, found, folder)
             client.log_folder(run_id, folder)
 
-    def _write(self, sweep: Sweep, folder: Path) -> None:
-        found = analysis(self.store, sweep.id)
+    def _write(self, sweep: Sweep, found: Analysis, folder: Path) -> None:
         (folder / "results.md").write_text(result_table(found, "markdown"), encoding="utf-8")
         (folder / "results.csv").write_text(result_table(found, "csv"), encoding="utf-8")
         environment = json.dumps(self._environment(sweep), indent=2, sort_keys=True)
@@ -99,21 +101,13 @@ class SweepArtifacts:
                 return {name: value for name, value in about.items() if name != "probe"}
         return {}
 
-    def _description(self, sweep: Sweep) -> str:
-        """The run's description: what was asked, what came out, and where to look."""
-        if sweep.kind == "match":
-            return match_description(sweep, self.page_url)
-        parts = [f"# {sweep.name}", sweep.notes] if sweep.notes else [f"# {sweep.name}"]
-        parts.append(f"{sweep.state.value}: {sweep.reason}" if sweep.reason else sweep.state.value)
-        parts.append(result_table(analysis(self.store, sweep.id), "markdown"))
+    def _body(self, sweep: Sweep, found: Analysis) -> str:
+        """What came out of a sweep, in Markdown: its table, and that there is a model."""
+        parts = [result_table(found, "markdown")]
         model = kept(self.home, sweep.id) if self.home is not None else None
         if model is not None:
             parts.append(
                 f"`model` holds the trained network of trial {model['trial']}, the best one: "
                 "`mlflow.pytorch.load_model`."
             )
-        if self.page_url:
-            address = f"{self.page_url.rstrip('/')}/sweeps/{sweep.id}"
-            parts.append(f"[Page of the sweep]({address})")
-        # MLflow takes 8,000 characters of a tag.
-        return "\n\n".join(parts)[:7900]
+        return "\n\n".join(parts)

@@ -57,11 +57,20 @@ def _match_values(result: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def match_description(sweep: Sweep, page_url: str) -> str:
-    """A match in Markdown: what was asked, its verdict, the rate by each criterion, its page."""
+def description(sweep: Sweep, body: str, page_url: str) -> str:
+    """The run's description in Markdown: what was asked, what came out, and where to look."""
+    state = f"{sweep.state.value}: {sweep.reason}" if sweep.reason else sweep.state.value
+    address = page(page_url, sweep.id, sweep.kind)
+    link = f"[Page of the {sweep.kind}]({address})" if address else ""
+    parts = [f"# {sweep.name}", sweep.notes, state, body, link]
+    # MLflow takes 8,000 characters of a tag.
+    return "\n\n".join(part for part in parts if part)[:7900]
+
+
+def match_body(sweep: Sweep) -> str:
+    """What came out of a match, in Markdown: its verdict, the rate by each criterion."""
     result: Mapping[str, Any] = sweep.result or {}
-    parts = [f"# {sweep.name}", sweep.notes]
-    parts.append(f"{sweep.state.value}: {sweep.reason}" if sweep.reason else sweep.state.value)
+    parts = []
     if verdict := result.get("verdict"):
         parts.append(verdict["sentence"])
     if criteria := result.get("criteria"):
@@ -77,9 +86,7 @@ def match_description(sweep: Sweep, page_url: str) -> str:
         ]
         parts.append(f"`{result['rate_name']}` by each criterion:")
         parts.append(table_text(header, rows, "markdown").rstrip("\n"))
-    if address := page(page_url, sweep.id, sweep.kind):
-        parts.append(f"[Page of the match]({address})")
-    return "\n\n".join(part for part in parts if part)[:7900]
+    return "\n\n".join(parts)
 
 
 def _figure(value: float | None) -> str:

@@ -42,7 +42,10 @@ _JUMP = 1.0
 _SPARE = 15.0
 #: Between attempts to start a driver when the last one found no cluster.
 _NO_CLUSTER_PAUSE = 3.0
-#: A driver that is told to end promises 10.
+#: For all drivers together, then for the mirror: 8 of the 10 in which a part has to stop.
+#: Under ``serve`` less: it kills what is left below it 4.5 to 7.5 after it told the runner, when
+#: both groups have had their time (service.supervisor.STOP_SECONDS). Who takes the sweep next goes
+#: on from what is recorded.
 _STOP, _MIRROR_STOP = 7.0, 1.0
 
 #: Exit codes of a driver, see sweeps.driver, which would load Ray.

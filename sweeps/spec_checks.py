@@ -128,7 +128,8 @@ def _variants(branch: Branch) -> Iterator[tuple[dict[str, Any], bool]]:
     for name, values in corners.items():
         yield from (({name: value}, True) for value in ends[name])
         if len(ends[name]) < len(values):
-            yield from (({name: value}, False) for value in values)
+            tried = set(map(same, ends[name]))
+            yield from (({name: value}, False) for value in values if same(value) not in tried)
     for (a, a_values), (b, b_values) in itertools.combinations(ends.items(), 2):
         yield from (({a: x, b: y}, False) for x in a_values for y in b_values)
 

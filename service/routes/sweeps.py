@@ -20,14 +20,13 @@ from service.inputs import (
     SweepId,
     SweepQuery,
 )
+from service.labelling import label
 from service.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
 from service.submission import (
+    admitted,
     page_out,
     queue,
-    refuse_own_confirmation,
-    refuse_what_cannot_run,
     sweep_out,
-    with_prior,
 )
 from service.tables import TABLES, table_response
 from sweeps.analysis import analysis
@@ -62,10 +61,7 @@ def create_sweep(
 @router.post("/validate", openapi_extra=BODY, responses=answers(413, 415))
 def validate_sweep(spec: SweepSpec, store: StoreDep, settings: SettingsDep) -> ValidationOut:
     """Say what a spec would do: trials, steps, the difference it can show. Creates nothing."""
-    refuse_own_confirmation(spec)
-    spec = with_prior(spec, store)
-    refuse_what_cannot_run(spec, store, settings)
-    return describe_sweep(spec, store, settings)
+    return describe_sweep(admitted(spec, store, settings), store, settings)
 
 
 @router.get("", responses=answers())
@@ -107,12 +103,7 @@ def retry_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
 @router.patch("/{sweep_id}", openapi_extra=json_or_yaml("Labels"), responses=answers(404, 413, 415))
 def label_sweep(sweep_id: SweepId, labels: Labels, store: StoreDep) -> SweepOut:
     """Replace a sweep's tags or notes; what is left out stays. The spec stays as it was sent."""
-    sweep = store.get_sweep(sweep_id)
-    if labels.tags is not None:
-        sweep = store.set_tags(sweep_id, labels.tags)
-    if labels.notes is not None:
-        sweep = store.set_notes(sweep_id, labels.notes)
-    return sweep_out(sweep)
+    return sweep_out(label(store, sweep_id, labels))
 
 
 @router.delete(

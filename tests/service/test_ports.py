@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from service.ports import address, claimed_port, free_port, listen
+from service.ports import address, claimed_port, listen
 from service.settings import SettingsError
 
 
@@ -26,11 +26,11 @@ def test_the_usual_port_in_use_gives_the_next_free_one(taken):
         assert taken < server.getsockname()[1] < taken + 100
 
 
-def test_a_free_port_can_be_bound_afterwards(taken):
-    port = free_port("127.0.0.1", None, taken)
-
-    with listen("127.0.0.1", port, 0) as server:
-        assert server.getsockname()[1] == port
+def test_a_claimed_port_can_be_bound(taken):
+    with claimed_port("127.0.0.1", None, taken) as port:
+        assert port > taken
+        with listen("127.0.0.1", port, 0) as server:
+            assert server.getsockname()[1] == port
 
 
 def test_a_claimed_port_is_passed_over_and_refused_by_name_until_it_is_given_back(taken):

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from sweeps import mirror_artifacts
+from sweeps.analysis import Analysis, analysis
 from sweeps.kept_model import keep_if_best, kept, weights_of
 from sweeps.mirror import Mirror
 from sweeps.mirror_artifacts import Client, SweepArtifacts
@@ -128,6 +130,36 @@ def test_table_figures_and_environment_are_sent_once(store: Store) -> None:
         "versions": {"torch": "2.14.1"},
         "card": "none",
     }
+
+
+def test_a_run_that_is_made_anew_gets_all_of_it_again(store: Store) -> None:
+    sweep = store.get_sweep(finished(store))
+    first, anew, artifacts = _Client(), _Client(), SweepArtifacts(store)
+
+    artifacts.send(first, sweep, "run")
+    artifacts.send(anew, sweep, "run after its experiment was deleted")
+
+    assert (anew.calls, anew.files.keys()) == (1, first.files.keys())
+    assert anew.values == first.values != {}
+    assert anew.params == first.params != {}
+
+
+def test_the_results_are_worked_out_once_for_description_and_table(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = store.get_sweep(finished(store))
+    asked: list[str] = []
+
+    def spy(store: Store, sweep_id: str) -> Analysis:
+        asked.append(sweep_id)
+        return analysis(store, sweep_id)
+
+    monkeypatch.setattr(mirror_artifacts, "analysis", spy)
+    client = _Client()
+    SweepArtifacts(store).send(client, sweep, "run")
+
+    assert client.files["results.md"].decode() in client.tags["mlflow.note.content"]
+    assert asked == [sweep.id]
 
 
 def test_the_description_is_markdown_with_the_table_and_the_way_back(store: Store) -> None:

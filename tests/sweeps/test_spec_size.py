@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from sweeps import spec_checks
 from sweeps.batch_plan import BatchRefused, read_specs
+from sweeps.branches import Branch
+from sweeps.domains import Choice
 from sweeps.proposals import Proposal
 from sweeps.search import SweepProposer
 from tests.sweeps.sweep_cases import Curves, sweep_spec
@@ -47,6 +49,18 @@ def test_a_grid_of_a_million_points_is_checked_at_the_ends_of_each_pair_and_at_e
     space["alpha_s"]["values"][50] = -1.0
     with pytest.raises(ValidationError, match="alpha_s"):
         sweep_spec(space=space, sampler="grid", num_points=1000)
+
+
+def test_every_value_of_a_long_choice_is_tried_once_and_its_ends_with_the_defaults_too() -> None:
+    values = [0.01 * (1 + i) for i in range(20)]
+    choice = Choice(kind="choice", values=[*values, None, True])
+    branch = Branch(0, fixed={}, free={"alpha_v": choice})
+
+    tried = [(change["alpha_v"], full) for change, full in spec_checks._variants(branch) if change]
+
+    assert sorted(map(repr, tried)) == sorted(
+        repr((value, value in {values[0], values[-1], None, True})) for value in choice.values
+    )
 
 
 def test_a_driver_asks_for_the_points_of_a_grid_of_a_million_as_it_needs_them() -> None:
