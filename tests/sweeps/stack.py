@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sweep_parts import import_path
+from benchmarks.sweep_parts import import_path, submit
 from sweeps import cluster
 from sweeps.records import Attempt, Sweep, Trial
 from sweeps.spec import SweepSpec
@@ -47,10 +47,7 @@ class Stack:
 
     def submit(self, spec: SweepSpec) -> str:
         """Queue a sweep; its id."""
-        sweep, _ = self.store.create_sweep(
-            "sweep", spec.model_dump(mode="json"), name="s", num_trials=spec.num_trials()
-        )
-        return sweep.id
+        return submit(self.store, spec)
 
     def wait(self, sweep_id: str, until: Callable[[Sweep], bool], what: str) -> Sweep:
         """The sweep once it is so; with the logs where it never is."""
