@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarks.lockstep import TrainedRun
 from sweeps.proposals import Proposal
 from worker.config import TrainConfig
-from worker.measurement import Measurement
+from worker.measurement import Measurement, Report
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
@@ -52,6 +53,8 @@ class Workshop:
     gpus: tuple[str, ...] = ()
     #: Unix time from which on no run is begun and a run ends at its next report; None: never.
     until: float | None = None
+    #: Runs that each process trains side by side in one thread; more than one pays off on a card.
+    together: int = 1
 
     def train(self, wanted: Sequence[tuple[int, Proposal]]) -> list[TrainedRun]:
         """Runs of proposals, in order; trained only where no file holds them."""
@@ -80,11 +83,24 @@ class Workshop:
             for path, (config, measurement) in missing.items()
         ]
         (self.out / "runs").mkdir(parents=True, exist_ok=True)
-        for i, done in enumerate(self.spread(_job, jobs), 1):
+        for i, done in enumerate(self._finished(jobs), 1):
             if done is None:
                 raise StopTime(f"{i - 1} of {len(jobs)} runs of this stage have ended")
             print(f"  {i} of {len(jobs)} runs: {Path(done).name}", flush=True)
         return [TrainedRun(**json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+    def _finished(self, jobs: Sequence[Job]) -> Iterator[str | None]:
+        """The file of each job, in any order; one None at the end where the time to stop came."""
+        if self.together == 1:
+            yield from self.spread(_job, jobs)
+            return
+        lots = [jobs[i :: self.processes] for i in range(min(self.processes, len(jobs)))]
+        stopped = False
+        for found in self.spread(partial(_jobs_beside, self.together), lots):
+            yield from (path for path in found if path is not None)
+            stopped = stopped or None in found
+        if stopped:
+            yield None
 
     def spread(self, function: Callable[[Work], Result], jobs: Sequence[Work]) -> Iterator[Result]:
         """What a function of a module returns of each job, in order, from processes of their own.
@@ -133,6 +149,13 @@ def _job(job: Job) -> str | None:
     return path
 
 
+def _jobs_beside(together: int, jobs: Sequence[Job]) -> list[str | None]:
+    """The same for several jobs in one thread, so many of them at any time."""
+    from benchmarks.match_side_by_side import train_beside
+
+    return train_beside(jobs, together)
+
+
 def train_one(
     config: TrainConfig, measurement: Measurement | None, home: str, until: float | None
 ) -> TrainedRun | None:
@@ -147,25 +170,42 @@ def train_one(
     # On the one thread of a CPU, what neighbours take away is no cost of the run.
     clock = time.process_time if config.device == "cpu" else time.perf_counter
     began = clock()
-    series: dict[str, list[float]] = {}
-    diverged: int | None = None
-    probe: dict[str, Any] = {}
-    metrics: dict[str, float] = {}
+    seen = SeenRun(measurement)
     for report in train(config, data_home=home, measurement=measurement):
-        for name, piece in report.series.items():
-            series.setdefault(name, []).extend(float(f"{v:.{_DIGITS}g}") for v in piece.values)
-        metrics, diverged = report.metrics, report.diverged_at_step
-        probe = report.provenance.get("probe", probe)
+        seen.add(report)
         if until is not None and time.time() >= until and report.step < report.num_steps:
             return None
-    return TrainedRun(
-        series=series,
-        every=measurement.every if measurement else 1,
-        metrics=metrics,
-        probe=probe,
-        seconds=clock() - began,
-        diverged_at_step=diverged,
-    )
+    return seen.trained(clock() - began)
+
+
+class SeenRun:
+    """What the reports of a run have said so far."""
+
+    def __init__(self, measurement: Measurement | None) -> None:
+        self._every = measurement.every if measurement else 1
+        self._series: dict[str, list[float]] = {}
+        self._diverged: int | None = None
+        self._probe: dict[str, Any] = {}
+        self._metrics: dict[str, float] = {}
+
+    def add(self, report: Report) -> None:
+        """Take in the next report."""
+        for name, piece in report.series.items():
+            values = [float(f"{v:.{_DIGITS}g}") for v in piece.values]
+            self._series.setdefault(name, []).extend(values)
+        self._metrics, self._diverged = report.metrics, report.diverged_at_step
+        self._probe = report.provenance.get("probe", self._probe)
+
+    def trained(self, seconds: float) -> TrainedRun:
+        """The run, which took ``seconds``."""
+        return TrainedRun(
+            series=self._series,
+            every=self._every,
+            metrics=self._metrics,
+            probe=self._probe,
+            seconds=seconds,
+            diverged_at_step=self._diverged,
+        )
 
 
 def write_whole(path: str, what: dict[str, Any]) -> None:

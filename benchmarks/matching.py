@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/matching"))
     parser.add_argument("--data", type=Path, default=None, help="folder of prepared data sets")
     parser.add_argument("--processes", type=int, default=1, help="runs at once")
+    parser.add_argument("--together", type=int, default=1, help="runs that share a process")
     parser.add_argument("--matches", type=int, default=MATCHES, help="of noise and coverage")
     parser.add_argument("--gpus", default="", help="cards that processes take in turn, as 0,1,2,3")
     parser.add_argument("--until", type=_clock, default=None, help="stop at this time, HH:MM")
@@ -85,6 +86,7 @@ def _go_through(wanted: Sequence[str], kind: type[Workshop], arguments: argparse
         arguments.processes,
         tuple(card for card in arguments.gpus.split(",") if card),
         arguments.until,
+        arguments.together,
     )
     arguments.out.mkdir(parents=True, exist_ok=True)
     try:

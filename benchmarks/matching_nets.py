@@ -66,6 +66,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "gamma_c": 2.5,
         "last_batch": "drop",
         "batch_size": 128,
+        "precision": "bf16",
     },
 }
 

@@ -74,7 +74,7 @@ def _nets(part: dict[str, Any]) -> Any:
 
 
 def _paper(part: dict[str, Any]) -> Any:
-    figure, axes = _figure(f"SGD and ND-Adam at α$^v$ {part['by hand']}")
+    figure, axes = _figure(f"SGD and ND-Adam at α$^v$ {part['by hand']['alpha_v']}")
     for name, label in (("sgd", "SGD"), ("ndadam", "ND-Adam")):
         layers = [n for n in part["curves"] if "/" in n]
         for layer in layers:

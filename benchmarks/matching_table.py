@@ -140,7 +140,7 @@ def _sentence(name: str, found: dict[str, Any]) -> str:
 
 def _paper(part: dict[str, Any]) -> str:
     lines = [
-        f"## The paper's setting, {part['steps']} steps, α^v {part['by hand']} by hand",
+        f"## The paper's setting, {part['steps']} steps",
         "",
         "| criterion | predicted | measured |",
         "|---|---|---|",
@@ -148,11 +148,18 @@ def _paper(part: dict[str, Any]) -> str:
     for criterion, found in part["rates"].items():
         measured = "–" if found["measured"] is None else f"{found['measured']:.4f}"
         lines.append(f"| {criterion.replace('_', ' ')} | {found['predicted']:.4f} | {measured} |")
+    lines.append("")
+    for name in ("by hand", "matched"):
+        found, what = part[name], "not trained"
+        if "rms log" in found:
+            what = (
+                f"SGD over ND-Adam {found['source over target']:.3f}, inside ±5 % for "
+                f"{found['inside 5 %']:.2f} of the run, {_percent(found['rms log'])} RMS in logs"
+            )
+        lines.append(f"- α^v {found['alpha_v']:g}, {name}: {what}")
+    errors = ", ".join(_percent(e) if e is not None else "–" for e in part["test_error"])
     seconds = ", ".join(f"{value:.0f}" for value in part["seconds"])
-    lines += [
-        "",
-        f"Inside ±5 % for {part['inside 5 %']:.2f} of the run; seconds of SGD, ND-Adam: {seconds}.",
-    ]
+    lines += ["", f"Test errors of SGD, ND-Adam by hand, matched: {errors}; seconds: {seconds}."]
     return "\n".join(lines)
 
 

@@ -23,8 +23,8 @@ class BalanceSums:
     def __init__(self, rows: RowBuffer) -> None:
         # Left side, right side, <g, w>, lambda ||w||^2: (4, N).
         self.sums = rows.per_vector(4)
-        # Q / lr and (R_t - R_{t-1}) / lr of the step before: (2, N).
-        self._previous = rows.per_vector(2)
+        # Q / lr and (R_t - R_{t-1}) / lr of the step before, NaN where there is none: (2, N).
+        self._previous = rows.per_vector(2).fill_(torch.nan)
         self._has_previous = False
         self.steps = 0
 
@@ -42,22 +42,25 @@ class BalanceSums:
         """Take in one step. The first after a gap only starts the recursion.
 
         A step with learning rate 0 says nothing of its c_t, so it is left out with the next one.
+        Work on the device alone: ``count`` says that it was done.
         """
         current = torch.where(lr > 0, torch.stack([qq, growth]) / lr, torch.nan)
-        if self._has_previous:
-            carried = momentum * self._previous
-            pull = decay * ww
-            left = current[0] + carried[0]
-            right = 2 * (pull + gw) + current[1] - carried[1]
-            is_known = (lr > 0) & ~self._previous[0].isnan()
-            self.sums += torch.stack([left, right, gw, pull]).where(is_known, 0)
-            self.steps += 1
-        self._previous = current
-        self._has_previous = True
+        carried = momentum * self._previous
+        pull = decay * ww
+        left = current[0] + carried[0]
+        right = 2 * (pull + gw) + current[1] - carried[1]
+        is_known = (lr > 0) & ~self._previous[0].isnan()
+        self.sums += torch.stack([left, right, gw, pull]).where(is_known, 0)
+        self._previous.copy_(current)
 
     def interrupt(self) -> None:
-        """Say that the next step does not follow the last one."""
-        self._has_previous = False
+        """Say, on the device, that the next step does not follow the last one."""
+        self._previous.fill_(torch.nan)
+
+    def count(self, *, follows: bool) -> None:
+        """Count a step that ``update`` took in, or one that ``interrupt`` told of."""
+        self.steps += follows and self._has_previous
+        self._has_previous = follows
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as copies."""
@@ -71,6 +74,6 @@ class BalanceSums:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict()``."""
         self.sums.copy_(state["sums"])
-        self._previous.copy_(state["previous"])
         self._has_previous = state["has_previous"]
+        self._previous.copy_(state["previous"])
         self.steps = state["steps"]

@@ -5,6 +5,7 @@ Sec. 2.2). N vectors of L layers hold P elements.
 """
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -22,6 +23,17 @@ from ndadam.shadow import ShadowMoments
 from ndadam.weight_vectors import weight_vectors
 
 
+class Phase(Enum):
+    """What is done around one optimizer step."""
+
+    #: Nothing.
+    PASSED = "passed"
+    #: Running averages take the step in.
+    CARRIED = "carried"
+    #: And it is recorded.
+    RECORDED = "recorded"
+
+
 class EffectiveLR:
     """Record the dynamics of every weight vector at each step of ``optimizer``.
 
@@ -33,6 +45,10 @@ class EffectiveLR:
 
     It hooks into ``optimizer.step``; records stay on the device until ``drain``, so no step waits
     for the host. Weights and gradients are only read.
+
+    A step captured in a CUDA graph takes what is measured around it into the graph, as ``phase``
+    is at the capture: a step of another phase needs a graph of its own. Call ``replayed`` after
+    every replay.
 
     Args:
         model: Its weight vectors are measured, if ``optimizer`` has them.
@@ -96,6 +112,29 @@ class EffectiveLR:
         index = torch.repeat_interleave(torch.arange(len(counts)), counts)
         self._layer_index = index.to(self.rows.device)
         self._layer_counts = counts.to(self.rows.device, self.rows.dtype)
+        numbers = len(_quantities(self._split is not None)) * len(counts)
+        #: The newest record, where a graph writes it: shares of all vectors, then of each layer.
+        self._latest = self.rows.numbers(numbers + (1 if self._shadow is None else 2))
+
+    @property
+    def phase(self) -> Phase:
+        """What is done around the next optimizer step."""
+        if not self.recording:
+            return Phase.PASSED
+        if self.step % self.every == 0:
+            return Phase.RECORDED
+        carries = self._shadow is not None or self._split is not None
+        return Phase.CARRIED if carries else Phase.PASSED
+
+    def replayed(self) -> None:
+        """Count a step that was taken by the replay of a CUDA graph. Waits for nothing."""
+        phase, step = self.phase, self.step
+        self.step = step + 1
+        if self._balance is not None:
+            self._balance.count(follows=phase is Phase.RECORDED)
+        if phase is Phase.RECORDED:
+            self._records.append(self._latest.clone())
+            self._steps.append(step)
 
     def detach(self) -> None:
         """Stop measuring for good; what was recorded can still be read."""
@@ -186,30 +225,36 @@ class EffectiveLR:
 
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self.recording:
-            return
-        torch._foreach_copy_(self._w_views, self._weights())
-        self._copy_gradients()
+        if self.phase is not Phase.PASSED:
+            torch._foreach_copy_(self._w_views, self._weights())
+            self._copy_gradients()
 
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        step, self.step = self.step, self.step + 1
-        if not self.recording:
+        phase = self.phase
+        if phase is Phase.PASSED:
             if self._balance is not None:
                 self._balance.interrupt()
-            return
-        if _has_closure(args, kwargs):
-            # The gradient that the step used was computed inside it.
-            self._copy_gradients()
+        else:
+            if _has_closure(args, kwargs):
+                # The gradient that the step used was computed inside it.
+                self._copy_gradients()
+            self._take_in(phase)
+        if not _is_captured(self.rows.device):
+            self.replayed()
+
+    def _take_in(self, phase: Phase) -> None:
+        """Work on the device alone, which a graph can hold."""
         if self._split is not None:
             self._split.update(self._w)
-        if step % self.every == 0:
-            self._measure(step)
+        if phase is Phase.RECORDED:
+            self._latest.copy_(self._measure())
         elif self._shadow is not None:
             gw, ww = self.rows.row_dots([(self._grad, self._w), (self._w, self._w)])
             self._shadow.update(self._w, self._grad, gw, ww)
 
-    def _measure(self, step: int) -> None:
+    def _measure(self) -> Tensor:
+        """What the step under way adds to the record."""
         torch._foreach_copy_(self._dw_views, self._weights())
         w, dw = self._w, self._dw.sub_(self._w)
         pairs = [(dw, dw), (w, w), (dw, w), (self._grad, w)]
@@ -228,8 +273,7 @@ class EffectiveLR:
         if self._shadow is not None:
             square = self._shadow.update(w, self._grad, gw, ww)
             headline.append(self._headline.mean_square(square, torch.ones_like(square)))
-        self._records.append(torch.cat([torch.stack(headline), self._layer_means(quantities)]))
-        self._steps.append(step)
+        return torch.cat([torch.stack(headline), self._layer_means(quantities)])
 
     def _layer_means(self, quantities: Sequence[Tensor]) -> Tensor:
         """Means over the vectors of each layer of (N,) quantities, flat (quantities x L,)."""
@@ -281,6 +325,11 @@ def _squared_angle(qq: Tensor, ww: Tensor, growth: Tensor) -> Tensor:
     stretch = _ratio(growth, before + after)
     chord_sq = _ratio(qq - stretch.square(), before * after).clamp(0, 4)
     return (2 * torch.asin(chord_sq.sqrt() / 2)).square()
+
+
+def _is_captured(device: torch.device) -> bool:
+    """Whether what is launched now goes into a CUDA graph and is not done."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:

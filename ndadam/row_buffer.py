@@ -58,6 +58,10 @@ class RowBuffer:
         """Zeros, (*quantities, N)."""
         return self._zeros(*quantities, self.num_vectors)
 
+    def numbers(self, count: int) -> Tensor:
+        """Zeros, (count,)."""
+        return self._zeros(count)
+
     def views(self, buffer: Tensor) -> list[Tensor]:
         """One view per layer into ``buffer`` (P,), in the shape of the parameter, vectors first."""
         return [

@@ -1,5 +1,6 @@
 """ND-Adam's moments of the gradients that another optimizer sees, without touching the weights."""
 
+import math
 from typing import Any
 
 import torch
@@ -23,7 +24,10 @@ class ShadowMoments:
         self.rows = rows
         self.betas = betas
         self.warmup = round(5 / (1 - betas[0]))
-        self.step = 0
+        # Steps taken in, where a CUDA graph can count them.
+        self._step = rows.numbers(1)
+        logs = [math.log(beta) if beta else -math.inf for beta in betas]
+        self._log_betas = torch.tensor(logs, dtype=rows.dtype, device=rows.device)
         self.exp_avg = rows.elements()  # (P,)
         self.exp_avg_sq = rows.per_vector()  # (N,)
         # Sums over measured steps of ||m_hat||^2, ||g_s||^2 and v_hat.
@@ -36,29 +40,30 @@ class ShadowMoments:
         gw: Tensor,  # (N,) <g, w>
         ww: Tensor,  # (N,) ||w||^2
     ) -> Tensor:  # (N,)
-        """Take in the gradients of one step.
+        """Take in the gradients of one step, on the device alone.
 
         Returns ||m_hat||^2 / v_hat, the square of the step that ND-Adam would take at alpha^v = 1:
         0 for vectors that have had no gradient.
         """
         beta1, beta2 = self.betas
-        self.step += 1
+        self._step += 1
+        # 1 - beta^t, with all digits also where that is small.
+        correction1, correction2 = -torch.expm1(self._log_betas * self._step)
         radial = torch.where(ww > 0, gw / ww, 0.0)
         tangent = torch.addcmul(grad, w, self.rows.spread(radial), value=-1)
         tangent.mul_(self.rows.spread(ww.sqrt()))
         self.exp_avg.lerp_(tangent, 1 - beta1)
         gg, mm = self.rows.row_dots([(tangent, tangent), (self.exp_avg, self.exp_avg)])
         self.exp_avg_sq.lerp_(gg, 1 - beta2)
-        m_hat_sq = mm / (1 - beta1**self.step) ** 2
-        v_hat = self.exp_avg_sq / (1 - beta2**self.step)
-        if self.step > self.warmup:
-            self.sums += torch.stack([m_hat_sq, gg, v_hat])
+        m_hat_sq = mm / correction1.square()
+        v_hat = self.exp_avg_sq / correction2
+        self.sums += torch.where(self._step > self.warmup, torch.stack([m_hat_sq, gg, v_hat]), 0.0)
         return torch.where(v_hat > 0, m_hat_sq / v_hat, 0.0)
 
     @property
     def steps(self) -> int:
-        """Steps that entered the averages."""
-        return max(self.step - self.warmup, 0)
+        """Steps that entered the averages. Waits for the device."""
+        return max(int(self._step.item()) - self.warmup, 0)
 
     def gain(self) -> tuple[Tensor, Tensor]:
         """A and mean ||g||^2 / mean v_hat per vector, twice (N,); NaN where gradients have died.
@@ -74,7 +79,7 @@ class ShadowMoments:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as copies."""
         return {
-            "step": self.step,
+            "step": int(self._step.item()),
             "exp_avg": self.exp_avg.clone(),
             "exp_avg_sq": self.exp_avg_sq.clone(),
             "sums": self.sums.clone(),
@@ -82,7 +87,7 @@ class ShadowMoments:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict()``."""
-        self.step = state["step"]
+        self._step.fill_(state["step"])
         self.exp_avg.copy_(state["exp_avg"])
         self.exp_avg_sq.copy_(state["exp_avg_sq"])
         self.sums.copy_(state["sums"])

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from ndadam import EffectiveLR, logit_penalty, probe
+from ndadam.effective_lr import Phase
 from ndadam.follow import FollowCurve
 from ndadam.probe import ProbeResult
 from worker.config import TrainConfig
@@ -43,6 +44,16 @@ class Dynamics:
     def after_step(self) -> None:
         """Call after every step."""
         self._meter.after_step()
+
+    @property
+    def phase(self) -> Phase:
+        """What the record does around the next optimizer step: a graph holds one phase."""
+        return self._recorder.phase if self._recorder is not None else Phase.PASSED
+
+    def replayed(self) -> None:
+        """Call after a step that was a replay, which calls no hook of the optimizer."""
+        if self._recorder is not None:
+            self._recorder.replayed()
 
     def metrics(self) -> dict[str, float]:
         """Per layer, of the last step before this report."""
@@ -124,6 +135,13 @@ class Recorder:
         self._effective.recording = window.start <= step and (
             window.stop is None or step < window.stop
         )
+
+    @property
+    def phase(self) -> Phase:
+        return self._effective.phase
+
+    def replayed(self) -> None:
+        self._effective.replayed()
 
     def take_series(self) -> dict[str, Series]:
         """Records since the last call; they end before the first that is NaN or infinite."""

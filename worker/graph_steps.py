@@ -2,16 +2,20 @@
 
 The host only launches the graph. What differs between steps is read on the device
 (``worker.device_plan``); what differs between trials (rates, decay, penalties, seeds) is data too,
-so a second trial of the same network compiles nothing. Where somebody looks at every update, as a
-measurement does, the update stays outside of the graph: the host calls the optimizer and its hooks.
+so a second trial of the same network compiles nothing. What a measurement does around a step is in
+its graph; steps around which something else is done have another. Where the host has a say in every
+update, as in a closed loop, the update stays outside of the graph.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ndadam.effective_lr import Phase
 from ndadam.wide_resnet import WideResNet
 from worker.augment import Pixels
 from worker.config import TrainConfig
@@ -25,6 +29,20 @@ from worker.tally import Tally
 
 #: Real steps taken before a capture: they create the optimizer's state and choose convolutions.
 _WARM_STEPS = 3
+
+#: Of steps that one graph holds: images, and what is done around them.
+_Kind = tuple[int, Phase]
+
+
+class Watch(Protocol):
+    """What is measured around steps, by hooks of the optimizer."""
+
+    @property
+    def phase(self) -> Phase:
+        """What is done around the next step."""
+
+    def replayed(self) -> None:
+        """Take note of a step in which no hook was called."""
 
 
 class GraphSteps:
@@ -42,8 +60,9 @@ class GraphSteps:
         num_classes: int,
         tally: Tally,
         calm: Callable[[], object],  # as ``GraphRecorder``
+        dynamics: Watch,
         *,
-        calls_optimizer: bool,  # in each step, and not in the graph
+        sets_rates: bool,  # the host, before each update
     ) -> None:
         self._length, self._tally, self._optimizer = length, tally, optimizer
         device = pixels.device
@@ -53,10 +72,11 @@ class GraphSteps:
         self._program = StepProgram(
             config, model, optimizer, self._plan, self._record, pixels, length.batch_size
         )
-        self._warm: dict[int, int] = {}
-        self._graphs: dict[int, Graph] = {}
-        self._calls_optimizer = calls_optimizer
-        self._launches = self._program.kept_gradients if calls_optimizer else self._program.run
+        self._dynamics, self._rates = dynamics, rates
+        self._warm: Counter[_Kind] = Counter()
+        self._graphs: dict[_Kind, Graph] = {}
+        self._sets_rates = sets_rates
+        self._launches = self._program.kept_gradients if sets_rates else self._program.run
         self._recorder = GraphRecorder(calm)
         self._evaluation = GraphEvaluation(self._program.logits, self._recorder)
 
@@ -64,18 +84,27 @@ class GraphSteps:
         """Step ``step`` (from 0)."""
         size = self._length.size_of(step)
         self._plan.seek(step)
-        if size in self._graphs:
-            self._graphs[size].replay()
-        elif self._warm.get(size, 0) < _WARM_STEPS:
-            self._bind_rates()
-            self._recorder.run_aside(partial(self._launches, size))
-            self._warm[size] = self._warm.get(size, 0) + 1
-        else:
-            self._graphs[size] = self._recorder.record(partial(self._launches, size))
-            self._graphs[size].replay()
-        if self._calls_optimizer:
-            self._program.update()
+        if self._sets_rates:
+            self._launch(size, Phase.PASSED)
+            self._rates.set(step)
+            self._program.update()  # with all that hooks do
+        elif self._launch(size, self._dynamics.phase):
+            self._dynamics.replayed()
         self._tally.add_device(step, self._record.note(size))
+
+    def _launch(self, size: int, phase: Phase) -> bool:
+        """Launch a step; whether by a replay, in which no Python ran."""
+        kind = size, phase
+        if kind not in self._graphs:
+            if self._warm[kind] < _WARM_STEPS:
+                self._warm[kind] += 1
+                if not self._sets_rates:
+                    self._bind_rates()
+                self._recorder.run_aside(partial(self._launches, size))
+                return False
+            self._graphs[kind] = self._recorder.record(partial(self._launches, size))
+        self._graphs[kind].replay()
+        return True
 
     def judge(self, pixels: Pixels, part: Tensor, found: Tensor) -> None:
         """Add the errors on held-out images ``part`` (N,) to ``found`` (2,)."""

@@ -51,8 +51,6 @@ def _steps_in_graph(config: TrainConfig, model: nn.Module, device: torch.device)
     """
     if device.type != "cuda" or config.deterministic or not HAS_TRITON:
         return False
-    if config.follow is not None:  # looks at every step, and at its result every few
-        return False
     from worker.fast_wide_resnet import is_fast  # not earlier: it loads Triton
 
     return is_fast(model)
@@ -94,8 +92,7 @@ class Run:
         #: Writes checkpoints beside the steps. A CPU would only lose time by it.
         self.writer = CheckpointWriter()
         #: Takes the steps, without what is measured around them.
-        is_measured = measurement is not None
-        self.steps = self._graph_steps(is_measured) if in_graph else self._eager_steps()
+        self.steps = self._graph_steps() if in_graph else self._eager_steps()
         #: Optimizer steps done.
         self.step = 0
         self._last_metrics: dict[str, float] = {}
@@ -114,7 +111,7 @@ class Run:
             self.tally,
         )
 
-    def _graph_steps(self, is_measured: bool) -> Steps:
+    def _graph_steps(self) -> Steps:
         from worker.graph_steps import GraphSteps  # not earlier: it loads Triton
 
         assert isinstance(self.model, WideResNet)
@@ -129,7 +126,8 @@ class Run:
             self.data.info.num_classes,
             self.tally,
             self.writer.finish,
-            calls_optimizer=is_measured,
+            self.dynamics,
+            sets_rates=self._follow is not None,
         )
 
     def take_step(self) -> None:

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from ndadam import EffectiveLR, NDAdam, param_groups
@@ -286,6 +287,82 @@ def test_an_optimizer_without_weight_vectors_is_refused():
 
     with pytest.raises(ValueError, match="no weight vectors"):
         EffectiveLR(model, optimizer)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_steps_of_a_graph_are_measured_like_steps_that_are_called(every, monkeypatch):
+    """A trace holds what a CUDA graph does: the calls, with the numbers that Python had then."""
+    monkeypatch.setattr("ndadam.effective_lr._is_captured", lambda device: tracing)
+    data, tracing = batches(12), False
+    found = []
+    for replays in (False, True):
+        model = small_net()
+        optimizer = sgd(model)
+        dynamics = EffectiveLR(model, optimizer, every=every, shadow_betas=(0.2, 0.99))
+        graphs = {}
+        for t, batch in enumerate(data):
+            optimizer.zero_grad(set_to_none=t == 0)
+            dynamics.recording = t not in (7, 8)
+            loss(model, batch).backward()
+            if not replays or t < 2:
+                optimizer.step()
+                continue
+            if dynamics.phase not in graphs:
+                tracing = True
+                graphs[dynamics.phase] = make_fx(lambda: optimizer.step())()  # noqa: B023
+                tracing = False
+            else:
+                with torch.no_grad():
+                    graphs[dynamics.phase]()
+            dynamics.replayed()
+        found.append((dynamics.drain(), dynamics.gain(), dynamics.balance()))
+
+    assert len(graphs) == (2 if every == 1 else 3)
+    assert found[1][0].steps == found[0][0].steps
+    (record, gain, balance), (other, other_gain, other_balance) = found
+    assert other.effective_lr == pytest.approx(record.effective_lr, rel=1e-12)
+    assert other.shadow_step == pytest.approx(record.shadow_step, rel=1e-12)
+    assert other_gain.layers == pytest.approx(gain.layers, rel=1e-12)
+    assert other_gain.steps == gain.steps
+    assert (balance is None) == (every == 2)
+    if balance is not None:
+        assert other_balance.residual == pytest.approx(balance.residual, abs=1e-12)
+        assert other_balance.steps == balance.steps
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("every", [1, 2])
+def test_steps_of_a_cuda_graph_are_measured_like_steps_that_are_called(every):
+    data = [(x.cuda(), y.cuda()) for x, y in batches(12)]
+    found = []
+    for replays in (False, True):
+        model = small_net().cuda()
+        optimizer = sgd(model)
+        dynamics = EffectiveLR(model, optimizer, every=every, shadow_betas=(0.2, 0.99))
+        graphs = {}
+        for t, batch in enumerate(data):
+            optimizer.zero_grad(set_to_none=t == 0)
+            dynamics.recording = t not in (7, 8)
+            loss(model, batch).backward()
+            if not replays or t < 2:
+                optimizer.step()
+                continue
+            if dynamics.phase not in graphs:
+                graphs[dynamics.phase] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graphs[dynamics.phase]):
+                    optimizer.step()
+            graphs[dynamics.phase].replay()
+            dynamics.replayed()
+        found.append((dynamics.drain(), dynamics.gain(), dynamics.balance()))
+
+    (record, gain, balance), (other, other_gain, other_balance) = found
+    assert other.steps == record.steps
+    assert other.effective_lr == pytest.approx(record.effective_lr, rel=1e-9)
+    assert other.shadow_step == pytest.approx(record.shadow_step, rel=1e-9)
+    assert other_gain.layers == pytest.approx(gain.layers, rel=1e-9)
+    if balance is not None:
+        assert other_balance.residual == pytest.approx(balance.residual, abs=1e-9)
 
 
 @pytest.mark.gpu

@@ -18,6 +18,7 @@ from benchmarks.matching_coverage import Reference, benchmark_coverage, coverage
 from benchmarks.matching_intervals import TOLERANCE, shares
 from benchmarks.matching_nets import Cell, _crossing, benchmark_nets, points_of_curve
 from benchmarks.matching_noise import NoiseRuns, benchmark_noise, noise_spec, true_rate
+from benchmarks.matching_paper import benchmark_paper
 from benchmarks.matching_plots import write_plots
 from benchmarks.matching_rehearsal import _invented
 from benchmarks.matching_table import table
@@ -123,14 +124,20 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
     paper = {
         "part": "paper",
         "steps": 80_000,
-        "by hand": 0.05,
+        "by hand": {
+            "alpha_v": 0.05,
+            "source over target": 1.2,
+            "inside 5 %": 0.3,
+            "rms log": 0.2,
+        },
+        "matched": {"alpha_v": 0.06},
         "rates": {
             "least_squares": {"predicted": 0.0503, "measured": 0.049},
             "schedule": {"predicted": 0.045, "measured": None},
         },
-        "inside 5 %": 0.3,
         "curves": layers,
         "stretch": 400,
+        "test_error": [0.045, None],
         "seconds": [10.0, 11.0],
     }
     for name, part in (("worth-mlp", worth), ("paper", paper)):
@@ -140,6 +147,9 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
 
     assert "- matched against tuned SGD: +0.10 points [-0.10, +0.30], not inferior" in shown
     assert "| least squares | 0.0503 | 0.0490 |" in shown
+    assert "- α^v 0.05, by hand: SGD over ND-Adam 1.200, inside ±5 % for 0.30" in shown
+    assert "- α^v 0.06, matched: not trained" in shown
+    assert "Test errors of SGD, ND-Adam by hand, matched: 4.5 %, –; seconds: 10, 11." in shown
     assert sorted(path.name for path in paths) == ["matching-paper.svg", "matching-worth-mlp.svg"]
     assert all("</svg>" in path.read_text() for path in paths)
 
@@ -297,6 +307,65 @@ def test_processes_take_the_cards_in_turn(tmp_path, monkeypatch):
     prepare_digits(tmp_path / "data")
     shop = Workshop(tmp_path / "out", tmp_path / "data", processes=2, gpus=("2", "3"))
     assert [run.diverged_at_step for run in shop.runs(_two_short_runs())] == [None, None]
+
+
+def test_the_papers_setting_is_answered_from_its_measured_curves(tmp_path):
+    """SGD moves 1.2 times as fast as ND-Adam at 0.05, whose rate goes with its learning rate."""
+
+    class Shop:
+        late = False
+
+        def runs(self, wanted):
+            if self.late and len(wanted) == 1:
+                raise StopTime
+            return [self.trained(config, measurement.every) for config, measurement in wanted]
+
+        def trained(self, config, every):
+            rate = 1.2 * 0.05 if config.optimizer == "sgd" else config.alpha_v
+            steps = range(0, config.steps, every)
+            values = [rate * (1 + math.cos(math.pi * t / config.steps)) / 8 for t in steps]
+            series = {"effective_lr": values, "effective_lr/conv1": values}
+            metrics = {"gain": 0.95, "test_error": 0.045}
+            return TrainedRun(series, every, metrics, {}, 10.0)
+
+    shop = Shop()
+    part = benchmark_paper(shop, steps=8000)
+    shop.late = True
+    stopped = benchmark_paper(shop, steps=8000)
+
+    assert part["rates"]["least_squares"]["measured"] == pytest.approx(0.06, rel=1e-6)
+    assert part["by hand"]["source over target"] == pytest.approx(1.2)
+    assert part["by hand"]["inside 5 %"] == 0
+    assert part["matched"]["alpha_v"] == pytest.approx(0.06)
+    assert part["matched"]["inside 5 %"] == 1
+    assert len(part["seconds"]) == 3
+    assert stopped["matched"] == {"alpha_v": pytest.approx(0.06)}
+
+
+def test_runs_side_by_side_are_filed_as_runs_alone_are(tmp_path):
+    prepare_digits(tmp_path / "data")
+    measured = Measurement(every=1, shadow_betas=(0.9, 0.99))
+    wanted = [
+        (config.model_copy(update={"steps": 20}), measurement)
+        for config, _ in _two_short_runs()
+        for measurement in (None, measured)
+    ]
+    alone = Workshop(tmp_path / "alone", tmp_path / "data").runs(wanted)
+
+    beside = Workshop(tmp_path / "beside", tmp_path / "data", together=3).runs(wanted)
+
+    for one, other in zip(beside, alone, strict=True):
+        assert one.series == other.series
+        assert one.seconds > 0
+        assert one.metrics["train_loss"] == other.metrics["train_loss"]
+
+
+def test_runs_side_by_side_end_at_the_time_to_stop(tmp_path):
+    prepare_digits(tmp_path / "data")
+    late = Workshop(tmp_path / "out", tmp_path / "data", until=time.time() - 1, together=2)
+    with pytest.raises(StopTime, match="0 of 2 runs of this stage have ended"):
+        late.runs(_two_short_runs())
+    assert not list((tmp_path / "out" / "runs").iterdir())
 
 
 def test_a_stop_time_is_the_next_time_of_that_name():

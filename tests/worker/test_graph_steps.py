@@ -30,13 +30,17 @@ train = partial(worker.train, replay_steps=True)
 
 
 class Replay:
-    """Stands for a CUDA graph."""
+    """Stands for a CUDA graph, of whose steps no hook of the optimizer is called."""
+
+    under_way = False
 
     def __init__(self, launches):
         self.launches = launches
 
     def replay(self):
+        Replay.under_way = True
         self.launches()
+        Replay.under_way = False
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +51,7 @@ def _replays(monkeypatch):
     # The interpreter's time goes by programs.
     for size in ("norm_act._TILE", "norm_act._SUM_TILE", "conv_layers._COPIED"):
         monkeypatch.setattr(f"worker.{size}", 1 << 15)
+    monkeypatch.setattr("ndadam.effective_lr._is_captured", lambda device: Replay.under_way)
     monkeypatch.setattr(GraphRecorder, "run_aside", lambda self, launches: launches())
     monkeypatch.setattr(GraphRecorder, "_capture", lambda self, launches: Replay(launches))
 
@@ -258,11 +263,22 @@ def test_weights_that_are_not_finite_are_seen_by_a_replayed_evaluation(data_home
             assert (found is None) == spoilt
 
 
-def test_a_measured_run_of_replays_records_what_the_loop_does(data_home, tiny_config):
-    """Its optimizer is called in every step, so that hooks see each update and its gradients."""
-    fields = {"optimizer": "sgd", "lr": 0.01, "last_batch": "keep", "batch_size": 40}
-    measurement = Measurement(shadow_betas=(0.9, 0.99), per_layer=True, start=2)
-    config = variant(tiny_config, steps=11, **fields)
+SGD = {"optimizer": "sgd", "lr": 0.01, "last_batch": "keep", "batch_size": 40}
+
+
+@pytest.mark.parametrize(
+    ("fields", "measurement"),
+    [
+        (SGD, Measurement(shadow_betas=(0.9, 0.99), per_layer=True, start=2)),
+        (SGD, Measurement(shadow_betas=(0.9, 0.99), stop=8, every=2)),
+        ({"alpha_v": 0.005}, Measurement(every=2)),
+    ],
+    ids=["all of it", "part of it", "steps that nobody looks at"],
+)
+def test_a_measured_run_of_replays_records_what_the_loop_does(
+    fields, measurement, data_home, tiny_config
+):
+    config = variant(tiny_config, steps=12, **fields)
 
     replayed = list(train(config, data_home=data_home, measurement=measurement))
     exact = variant(config, deterministic=True, **fields)
@@ -270,10 +286,56 @@ def test_a_measured_run_of_replays_records_what_the_loop_does(data_home, tiny_co
 
     for report, other in zip(replayed, loop, strict=True):
         assert report.series.keys() == other.series.keys()
-        assert "shadow_step" in report.series
         for name, series in other.series.items():
             assert report.series[name].start == series.start
-            assert report.series[name].values == pytest.approx(series.values, rel=2e-3), name
-    assert replayed[-1].metrics["train_loss"] == pytest.approx(
-        loop[-1].metrics["train_loss"], rel=1e-3
-    )
+            assert report.series[name].values == pytest.approx(series.values, rel=5e-3), name
+    assert any(report.series for report in loop)
+    for name, value in loop[-1].metrics.items():
+        if name.split("/")[0] in ("gain", "gradient_memory", "kappa", "train_loss"):
+            # Gains are means of few steps, whose gradients round differently.
+            assert replayed[-1].metrics[name] == pytest.approx(value, rel=2e-2), name
+
+
+def test_a_measured_run_has_a_graph_for_each_thing_done_around_a_step(data_home, tiny_config):
+    measurement = Measurement(shadow_betas=(0.9, 0.99), stop=8, every=2)
+    config = variant(tiny_config, steps=40, optimizer="sgd", lr=0.01).resolved()
+    run = Run(config, data_home, choose_device(config), measurement, lambda: False)
+
+    for _ in range(12):
+        run.take_step()
+
+    assert {phase.value for _, phase in run.steps._graphs} == {"passed", "carried", "recorded"}
+
+
+def test_a_measured_run_goes_on_from_a_checkpoint(data_home, tiny_config, tmp_path):
+    measurement = Measurement(shadow_betas=(0.9, 0.99), every=2)
+    config = variant(tiny_config, steps=10, optimizer="sgd", lr=0.01)
+    whole = list(train(config, data_home=data_home, measurement=measurement))
+    questions = iter(range(100))
+    stop = {"checkpoint_dir": tmp_path, "stop": lambda: next(questions) == 7}
+
+    parts = [
+        report
+        for _ in range(2)
+        for report in train(config, data_home=data_home, measurement=measurement, **stop)
+    ]
+
+    assert [r.series for r in parts] == [r.series for r in whole]
+    for name in ("gain", "gradient_memory", "train_loss"):
+        assert parts[-1].metrics.get(name) == whole[-1].metrics.get(name), name
+
+
+def test_a_closed_loop_of_replays_does_what_the_loop_does(data_home, tiny_config):
+    """Its rate follows from what was measured, step by step."""
+    fields = {"follow": ((0, 0.004), (12, 0.002)), "alpha_s": 0.001}
+    config = variant(tiny_config, steps=12, **fields)
+
+    replayed = list(train(config, data_home=data_home, measurement=Measurement()))
+    exact = variant(config, deterministic=True)
+    loop = list(train(exact, data_home=data_home, measurement=Measurement()))
+
+    for report, other in zip(replayed, loop, strict=True):
+        assert report.metrics["alpha_v"] == pytest.approx(other.metrics["alpha_v"], rel=2e-3)
+        values, expected = (r.series["effective_lr"].values for r in (report, other))
+        assert values == pytest.approx(expected, rel=5e-3)
+        assert report.metrics["train_loss"] == pytest.approx(other.metrics["train_loss"], rel=1e-3)
