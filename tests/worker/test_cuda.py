@@ -18,7 +18,7 @@ from worker.turns import Turn
 
 from .conftest import result_of
 
-#: Runs that are deterministic or measured take the plain loop all the same.
+#: Deterministic runs take the plain loop all the same.
 train = partial(worker.train, replay_steps=True)
 
 pytestmark = [
@@ -301,6 +301,65 @@ def test_replayed_runs_that_share_a_card_train_as_they_do_alone(data_home, tiny_
     assert reports["wild"][-1].status == "diverged"
     assert ends["refused"].field == "batch_size"
     assert strip(reports["plain"]) == strip(train(others["plain"], data_home=data_home))
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "ndadam"])
+def test_a_measured_replayed_run_records_what_the_loop_does(
+    optimizer, every, data_home, tiny_config
+):
+    rates = {"sgd": {"lr": 0.01}, "ndadam": {"alpha_v": 0.005}}.get(optimizer, {"lr": 1e-4})
+    fields = {"precision": "fp32", "optimizer": optimizer, "steps": 24} | rates
+    measurement = Measurement(shadow_betas=(0.9, 0.99), per_layer=True, every=every, stop=18)
+
+    replayed, loop = (
+        list(
+            train(
+                on_card(tiny_config, **fields, **more), measurement=measurement, data_home=data_home
+            )
+        )
+        for more in ({}, {"deterministic": True})
+    )
+
+    for report, other in zip(replayed, loop, strict=True):
+        assert report.series.keys() == other.series.keys()
+        for name, series in other.series.items():
+            assert report.series[name].start == series.start
+            assert report.series[name].values == pytest.approx(series.values, rel=0.05), name
+    assert any("shadow_step" in report.series for report in loop)
+
+
+def test_a_replayed_closed_loop_follows_like_the_loop(data_home, tiny_config):
+    fields = {
+        "precision": "fp32",
+        "follow": ((0, 0.004), (60, 0.002)),
+        "alpha_s": 0.001,
+        "steps": 60,
+    }
+    replayed, loop = (
+        list(train(on_card(tiny_config, **fields, **more), data_home=data_home))
+        for more in ({}, {"deterministic": True})
+    )
+
+    for report, other in zip(replayed, loop, strict=True):
+        assert report.metrics["alpha_v"] == pytest.approx(other.metrics["alpha_v"], rel=0.1)
+        assert report.metrics["train_loss"] == pytest.approx(other.metrics["train_loss"], rel=0.05)
+
+
+def test_the_memory_of_a_measured_run_is_below_its_plan(data_home, tiny_config):
+    config = on_card(
+        tiny_config, dataset="digits", flip=False, widen_factor=4.0, batch_size=128, optimizer="sgd"
+    )
+    config = config.model_copy(update={"steps": 60}).resolved()
+    plan = memory_plan(config, dataset_info("digits", data_home), measured=True)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+
+    measurement = Measurement(shadow_betas=(0.9, 0.99))
+    list(train(config, data_home=data_home, measurement=measurement))
+
+    assert torch.cuda.max_memory_reserved() - before < plan.choosing + plan.own
 
 
 def test_the_memory_of_runs_is_below_their_plan_and_given_back(data_home, tiny_config):
