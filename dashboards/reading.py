@@ -137,7 +137,8 @@ def mlflow_run(sweep: Sweep, run_id: str | None) -> str | None:
     if experiment is None or run_id is None:
         return None
     root = experiment.split("/runs/")[0].rstrip("/")
-    return f"{root}/runs/{run_id}"
+    _, mark, asked = experiment.partition("?")
+    return f"{root}/runs/{run_id}{mark}{asked}"
 
 
 def _web_address(url: Any) -> str | None:

@@ -21,17 +21,18 @@ from sweeps.mirror_artifacts import SweepArtifacts
 from sweeps.mirror_client import Gone, MirrorClient, Refused, Unreachable
 from sweeps.mirror_holds import Holds, Key
 from sweeps.mirror_names import original_tag
-from sweeps.mirror_orphans import end_deleted, reconcile
+from sweeps.mirror_orphans import end_deleted, reconcile, run_of_sweep
 from sweeps.mirror_runs import (
     ATTEMPT_STATUS,
-    ATTEMPT_TAG,
     SWEEP_STATUS,
-    SWEEP_TAG,
     attempt_params,
     attempt_tags,
     experiment_name,
+    experiment_tags,
     long_params,
     milliseconds,
+    run_address,
+    run_name,
     sweep_tags,
 )
 from sweeps.records import (
@@ -241,15 +242,10 @@ class Mirror:
         return place
 
     def _make_place(self, sweep: Sweep) -> _Place:
-        experiment_id = self._client.experiment(experiment_name(sweep.name, sweep.id))
-        run_id = next(
-            (
-                run.run_id
-                for run in self._client.runs(experiment_id)
-                if run.tags.get(SWEEP_TAG) == sweep.id and ATTEMPT_TAG not in run.tags
-            ),
-            None,
+        experiment_id = self._client.experiment(
+            experiment_name(sweep.name, sweep.id), experiment_tags(sweep, self._page_url)
         )
+        run_id = run_of_sweep(self._client, sweep.id, experiment_id)
         if run_id is None:
             tags = sweep_tags(sweep, self._page_url)
             start = milliseconds(sweep.started_at or sweep.created_at)
@@ -294,12 +290,13 @@ class Mirror:
         MLflow drops what it has.
         """
         trial, attempt = work.trial, work.attempt
-        name = f"trial {trial.number}" + (f".{attempt.number}" if attempt.number > 1 else "")
         run_id = self._unclaimed.pop(attempt.id, None)
         if run_id is None:
             start = milliseconds(attempt.started_at)
             parent = {"mlflow.parentRunId": place.run_id}
-            run_id = self._client.create_run(place.experiment_id, start, tags | parent, name)
+            run_id = self._client.create_run(
+                place.experiment_id, start, tags | parent, run_name(trial, attempt.number)
+            )
             tags = {}
         self._client.log(run_id, work.metrics, params=attempt_params(trial), tags=tags)
         for artifact, text in long_params(trial).items():
@@ -317,7 +314,7 @@ class Mirror:
         return {
             "experiment_id": place.experiment_id,
             "run_id": place.run_id,
-            "url": f"{self._public_url}/#/experiments/{place.experiment_id}/runs/{place.run_id}",
+            "url": run_address(self._public_url, place.experiment_id, place.run_id),
             "behind_seconds": 0.0,
             "error": "",
         }

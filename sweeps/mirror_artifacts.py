@@ -1,4 +1,4 @@
-"""What a finished sweep leaves in MLflow beside its metrics: table, figures, environment, model."""
+"""What a finished sweep or match leaves in MLflow: tables, figures, environment, model."""
 
 import json
 import logging
@@ -10,14 +10,21 @@ from typing import Any, Protocol
 
 from sweeps.analysis import Analysis, analysis
 from sweeps.kept_model import kept, weights_of
-from sweeps.mirror_figures import drawings, html, png
+from sweeps.mirror_drawings import drawings
+from sweeps.mirror_figures import Drawing, html, png
+from sweeps.mirror_match import match_body, match_tables, result_of
+from sweeps.mirror_match_figures import match_drawings
 from sweeps.mirror_model import write_model
-from sweeps.mirror_summary import description, match_body, summary_metrics, summary_params
+from sweeps.mirror_runs import description
+from sweeps.mirror_summary import summary_metrics, summary_params
 from sweeps.records import MetricPoint, Sweep
 from sweeps.result_table import result_table
 from sweeps.store import Store
 
 log = logging.getLogger(__name__)
+
+#: Trials that are asked where they ran; one that failed early may not know.
+_ASKED = 20
 
 
 class Client(Protocol):
@@ -52,36 +59,40 @@ class SweepArtifacts:
     def send(self, client: Client, sweep: Sweep, run_id: str) -> None:
         """Send what is not sent yet. What cannot be made is logged and left out."""
         found = analysis(self.store, sweep.id) if sweep.kind == "sweep" else None
-        body = match_body(sweep) if found is None else self._body(sweep, found)
+        body = match_body(result_of(sweep)) if found is None else self._body(sweep, found)
         # Each time: new notes of a sweep that has ended replaced what was said of it.
-        client.set_tags(run_id, {"mlflow.note.content": description(sweep, body, self.page_url)})
+        client.set_tags(run_id, {"mlflow.note.content": description(sweep, self.page_url, body)})
         # Of the run: one that was deleted in MLflow and made anew has nothing yet.
         end = (run_id, sweep.finished_at)
         if end in self._sent:
             return
         client.log(run_id, summary_metrics(sweep), params=summary_params(sweep))
-        if found is not None:
-            self._send_files(client, sweep, run_id, found)
-        self._sent.add(end)
-
-    def _send_files(self, client: Client, sweep: Sweep, run_id: str, found: Analysis) -> None:
         with tempfile.TemporaryDirectory(prefix="ndsweep-") as made:
             folder = Path(made)
             self._write(sweep, found, folder)
             client.log_folder(run_id, folder)
+        self._sent.add(end)
 
-    def _write(self, sweep: Sweep, found: Analysis, folder: Path) -> None:
-        (folder / "results.md").write_text(result_table(found, "markdown"), encoding="utf-8")
-        (folder / "results.csv").write_text(result_table(found, "csv"), encoding="utf-8")
+    def _write(self, sweep: Sweep, found: Analysis | None, folder: Path) -> None:
+        for name, text in self._texts(sweep, found).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        drawn = match_drawings(sweep) if found is None else drawings(self.store, sweep)
+        if drawn:
+            _write_figures(sweep.name, drawn, folder / "figures")
+        if found is not None:
+            self._write_model(sweep, folder)
+
+    def _texts(self, sweep: Sweep, found: Analysis | None) -> dict[str, str]:
+        """The tables of results, and where it was trained."""
         environment = json.dumps(self._environment(sweep), indent=2, sort_keys=True)
-        (folder / "environment.json").write_text(environment, encoding="utf-8")
-        drawn = drawings(self.store, sweep)
-        figures = folder / "figures"
-        figures.mkdir()
-        for one in drawn:
-            (figures / f"{one.name}.png").write_bytes(png(one))
-        (figures / "interactive.html").write_text(html(sweep.name, drawn), encoding="utf-8")
-        self._write_model(sweep, folder)
+        texts = {"environment.json": environment}
+        if found is not None:
+            return texts | {
+                "results.md": result_table(found, "markdown"),
+                "results.csv": result_table(found, "csv"),
+            }
+        result = result_of(sweep)
+        return texts if result is None else texts | match_tables(result)
 
     def _write_model(self, sweep: Sweep, folder: Path) -> None:
         if self.home is None or kept(self.home, sweep.id) is None:
@@ -92,12 +103,11 @@ class SweepArtifacts:
             log.warning("sweep %s has no model in MLflow: %s", sweep.id, error)
 
     def _environment(self, sweep: Sweep) -> dict[str, Any]:
-        """Where its best point was trained: versions, commit, card, data."""
+        """Where its best point, or the first of a match, was trained: versions, commit, card."""
         best = (sweep.best or {}).get("point")
-        for trial in self.store.trials(sweep.id, point=best, limit=1).items:
+        for trial in self.store.trials(sweep.id, point=best, limit=_ASKED).items:
             attempts = self.store.trial(sweep.id, trial.number).attempts
-            if attempts:
-                about = attempts[-1].provenance
+            if attempts and (about := attempts[-1].provenance):
                 return {name: value for name, value in about.items() if name != "probe"}
         return {}
 
@@ -111,3 +121,10 @@ class SweepArtifacts:
                 "`mlflow.pytorch.load_model`."
             )
         return "\n\n".join(parts)
+
+
+def _write_figures(title: str, drawn: Sequence[Drawing], folder: Path) -> None:
+    folder.mkdir()
+    for one in drawn:
+        (folder / f"{one.name}.png").write_bytes(png(one))
+    (folder / "interactive.html").write_text(html(title, drawn), encoding="utf-8")

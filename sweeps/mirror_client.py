@@ -63,8 +63,8 @@ class MirrorClient:
 
         return MlflowClient(tracking_uri=self.url)
 
-    def experiment(self, name: str) -> str:
-        """Return the id of an experiment, made if need be.
+    def experiment(self, name: str, tags: Mapping[str, str]) -> str:
+        """Return the id of an experiment, made with these tags if need be.
 
         A deleted one keeps its name, so another gets a number behind it.
         """
@@ -75,7 +75,7 @@ class MirrorClient:
                     return str(found.experiment_id)
                 number += 1
                 candidate = f"{name} {number}"
-            return str(self._mlflow.create_experiment(candidate))
+            return str(self._mlflow.create_experiment(candidate, tags=dict(tags)))
 
     def experiment_named(self, name: str) -> str | None:
         """Return the id of an experiment that is there and not deleted."""

@@ -47,7 +47,12 @@ def original_tag(name: str) -> tuple[str, str] | None:
 
 
 def param_text(value: Any) -> str:
-    """Return a config value as text: strings as they are, the rest as JSON."""
+    """Return a config value as text: strings as they are, pairs as "0.9, 0.99", the rest as JSON.
+
+    MLflow's pages break JSON over lines, which makes a column of pairs hard to compare.
+    """
+    if isinstance(value, list | tuple) and value and all(isinstance(v, int | float) for v in value):
+        return ", ".join(map(json.dumps, value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -19,6 +19,14 @@ from sweeps.records import Attempt, DeletedSweep
 log = logging.getLogger(__name__)
 
 
+def run_of_sweep(client: MirrorClient, sweep_id: str, experiment_id: str) -> str | None:
+    """The sweep's own run, made before but not noted down; None if there is none."""
+    for run in client.runs(experiment_id):
+        if run.tags.get(SWEEP_TAG) == sweep_id and ATTEMPT_TAG not in run.tags:
+            return run.run_id
+    return None
+
+
 def reconcile(
     client: MirrorClient, sweep_id: str, experiment_id: str, attempts: list[Attempt]
 ) -> dict[int, str]:

@@ -233,7 +233,7 @@ def finished_sweep(store: Store, name: str, clock: Clock, num_points: int = 10) 
         sweep_id,
         {
             "experiment_id": "3",
-            "url": "http://127.0.0.1:5000/#/experiments/3/runs/a1b2",
+            "url": "http://127.0.0.1:5000/#/experiments/3/runs/a1b2?workflowType=machine_learning",
             "behind_seconds": 0.0,
             "error": None,
         },

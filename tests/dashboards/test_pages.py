@@ -187,7 +187,10 @@ class TestSweepPage:
 
         assert "/events" not in addresses
         assert "/cancel" not in addresses
-        assert "http://127.0.0.1:5000/#/experiments/3/runs/a1b2" in addresses
+        assert (
+            "http://127.0.0.1:5000/#/experiments/3/runs/a1b2?workflowType=machine_learning"
+            in addresses
+        )
 
     def test_an_mlflow_address_that_is_no_web_address_is_no_link(
         self, empty_store: Store, empty_client: TestClient
@@ -248,7 +251,10 @@ class TestTrialPage:
     ) -> None:
         addresses = open_page(client, f"/sweeps/{seeded.sweep}/trials/0").addresses
 
-        assert "http://127.0.0.1:5000/#/experiments/3/runs/c3d4" in addresses
+        assert (
+            "http://127.0.0.1:5000/#/experiments/3/runs/c3d4?workflowType=machine_learning"
+            in addresses
+        )
 
     def test_it_plots_what_was_reported(self, client: TestClient, seeded: Seeded) -> None:
         plots = open_page(client, f"/sweeps/{seeded.sweep}/trials/0").plots
