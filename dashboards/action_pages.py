@@ -6,12 +6,13 @@ With script the same forms go to the API and the page stays; without, they come 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
-from dashboards.error_pages import PageRoute, error_page
+from dashboards.error_pages import PageRoute, error_page, sentence
 from dashboards.reading import StoreDep, address, mlflow_experiment
 from dashboards.sent_forms import SentDep
 from dashboards.steering import VERBS, Steering
 from dashboards.submitting import Refused
 from dashboards.templating import page
+from sweeps.errors import SweepStateConflict
 from sweeps.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -42,8 +43,10 @@ def act(
         return error_page(404, "Not found", f"There is no button {verb[:80]!r}.")
     try:
         shown = steering.act(sweep_id, verb, sent)
-    except Refused as refused:
-        return error_page(422, f"Could not {verb}", str(refused))
+    except (Refused, SweepStateConflict) as refused:
+        status = 422 if isinstance(refused, Refused) else 409
+        title = f"Could not {'save' if verb == 'label' else verb}"
+        return error_page(status, title, sentence(str(refused)), address(store.get_sweep(sweep_id)))
     return RedirectResponse(address(store.get_sweep(shown)), status_code=303)
 
 

@@ -28,9 +28,10 @@ _TITLES: dict[type[SweepsError], tuple[int, str]] = {
 }
 
 
-def error_page(status: int, title: str, detail: str) -> HTMLResponse:
-    """An error as a page with the product's navigation."""
-    return page("error.html", status, title=title, status=status, detail=detail, section="")
+def error_page(status: int, title: str, detail: str, back: str = "") -> HTMLResponse:
+    """An error as a page with the product's navigation, and where to go on: ``back``, if given."""
+    values = {"title": title, "status": status, "detail": detail, "back": back}
+    return page("error.html", status, section="", **values)
 
 
 class PageRoute(APIRoute):
@@ -48,12 +49,13 @@ class PageRoute(APIRoute):
             except SweepsError as error:
                 for kind, (status, title) in _TITLES.items():
                     if isinstance(error, kind):
-                        return error_page(status, title, _sentence(str(error)))
+                        return error_page(status, title, sentence(str(error)))
                 raise
 
         return answer_or_error_page
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """A message of the store as a sentence of a page."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."

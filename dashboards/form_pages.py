@@ -80,12 +80,13 @@ def new_spec(
             return RedirectResponse(f"/sweeps/new?source={recorded.id}", status_code=307)
         spec, origin = filled, f"{recorded.kind} {recorded.name}"
     form = form_of(spec, shape.fields, varies=shape.varies)
-    return _form_page(shape, submitting, form, origin=origin, preset=preset)
+    return _form_page(shape, submitting, form, origin=origin)
 
 
 @router.post("/sweeps/new")
 @router.post("/matches/new")
 def change_or_create(
+    request: Request,
     shape: FormShape = ShapeDep,
     sent: dict[str, str] = SentDep,
     submitting: Submitting | None = SubmittingDep,
@@ -108,7 +109,7 @@ def change_or_create(
     except Refused as error:
         reasons = error.reasons
     else:
-        return RedirectResponse(f"{shape.place}/{made}", status_code=303)
+        return _led_to(f"{shape.place}/{made}", request)
     return _form_page(
         shape, submitting, form, origin=origin, key=key, checked=Checked(reasons, None), status=422
     )
@@ -141,6 +142,13 @@ def submit_preset(name: str, submitting: Submitting | None = SubmittingDep) -> R
         return error_page(422, "The preset cannot run here", str(error))
     place = "matches" if preset.kind == "match" else "sweeps"
     return RedirectResponse(f"/{place}/{made}", status_code=303)
+
+
+def _led_to(address: str, request: Request) -> Response:
+    """Lead to what was made. A script that sent the form follows a header of its own."""
+    if "hx-request" in request.headers:
+        return Response(headers={"HX-Redirect": address})
+    return RedirectResponse(address, status_code=303)
 
 
 def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
@@ -178,7 +186,6 @@ def _form_page(
     form: FormValues,
     *,
     origin: str = "",
-    preset: str = "",
     key: str = "",
     checked: Checked | None = None,
     status: int = 200,
@@ -190,7 +197,6 @@ def _form_page(
         section=shape.place.removeprefix("/"),
         shape=shape,
         presets=[p for p in map(read_preset, preset_names()) if p.kind == shape.kind],
-        preset=preset,
         origin=origin,
         key=key[:64] or secrets.token_urlsafe(12),
         dataset_path=DATASET,

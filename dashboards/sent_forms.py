@@ -6,17 +6,24 @@ from fastapi import Depends, Request
 
 #: As much as a spec may have over the API.
 MAX_FORM_BYTES = 1_000_000
+#: More than any form has controls.
+MAX_PAIRS = 2000
 
 
 async def _sent(request: Request) -> dict[str, str]:
-    """The pairs of a submitted form; a body that is too long is cut, and refused as YAML."""
+    """The pairs of a submitted form; a body that is too long is cut, and refused as YAML.
+
+    A browser ends the lines of a form with CR LF, whatever was typed; a script sends them as typed.
+    """
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
             break
     text = body[:MAX_FORM_BYTES].decode("utf-8", "replace")
-    return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=2000))
+    few = "&".join(text.split("&", MAX_PAIRS)[:MAX_PAIRS])
+    pairs = parse_qsl(few, keep_blank_values=True)
+    return {name: value.replace("\r\n", "\n") for name, value in pairs}
 
 
 #: The pairs of the form that a request carries.

@@ -85,8 +85,7 @@ def sent_form(pairs: Mapping[str, str], known: Fields) -> FormValues:
         if name.startswith("space.") and part.isdigit() and int(part) < MAX_ROWS:
             rows.setdefault(int(part), {})[cell] = text
     fields = {name: pairs[name] for name in known if pairs.get(name, "").strip()}
-    rest = pairs.get("rest", "").replace("\r\n", "\n")
-    return FormValues(fields, [rows[index] for index in sorted(rows)], rest)
+    return FormValues(fields, [rows[index] for index in sorted(rows)], pairs.get("rest", ""))
 
 
 def small_spec(spec: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
@@ -147,24 +146,39 @@ def _value_of(control: FormField, text: str) -> Any:
 
 
 def _row_of(name: Any, domain: Any) -> dict[str, str] | None:
+    """The cells of a varied field; None for what they cannot show, which stays in the YAML."""
     kind = domain.get("kind") if isinstance(domain, dict) else None
     cells = KIND_CELLS.get(str(kind), ())
     if not cells or not domain.keys() <= {"kind", *cells}:
         return None
     row = {"field": str(name), "kind": str(kind)}
     for cell in cells:
-        value = domain.get(cell)
-        if cell == "log":
-            row[cell] = "on" if value else ""
-        elif value is None:
-            row[cell] = ""
-        elif cell == "values":
-            row[cell] = _flow(value)[1:-1]
-        elif cell == "when":
-            row[cell] = ", ".join(f"{key}: {_flow(values)}" for key, values in value.items())
-        else:
-            row[cell] = shown_value(value)
+        text = _cell_text(cell, domain.get(cell))
+        if text is None:
+            return None
+        row[cell] = text
     return row
+
+
+def _cell_text(cell: str, value: Any) -> str | None:
+    if cell == "log":
+        return "on" if value else ""
+    if value is None:
+        return ""
+    if cell == "values":
+        return _flow(value)[1:-1] if isinstance(value, list) else None
+    if cell == "when":
+        return _when_text(value)
+    return None if isinstance(value, dict | list) else shown_value(value)
+
+
+def _when_text(value: Any) -> str | None:
+    # Text is a condition that could not be read: as typed, to be put right.
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict) or any(isinstance(one, dict) for one in value.values()):
+        return None
+    return ", ".join(f"{key}: {_flow(values)}" for key, values in value.items())
 
 
 def _domain_of(row: Mapping[str, str]) -> dict[str, Any]:

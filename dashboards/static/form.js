@@ -18,14 +18,15 @@ let asked = null; // what the form held when a change was sent that answers with
 let later = null; // what was typed since, and where the cursor was
 
 document.addEventListener("htmx:before:request", (event) => {
-  if (event.target !== form()) asked = values();
+  if (event.target !== form()) asked = { before: values(), isSubmit: event.target.value === "create" };
 });
 
 document.addEventListener("htmx:before:swap", () => {
   if (!asked) return;
-  const before = asked;
+  const { before, isSubmit } = asked;
   const typed = [...values()].filter(([name, value]) => before.has(name) && before.get(name) !== value);
-  later = { typed, focus: document.activeElement?.id };
+  // What was submitted and comes back was refused: on to what is to be put right.
+  later = { typed, focus: isSubmit ? "check" : document.activeElement?.id };
   asked = null;
 });
 

@@ -1,5 +1,5 @@
 // What a page does beyond htmx: draws its plots in the page's colours, follows the sweep's events,
-// and says what an action's refusal was. Plots are fetched when they come near the screen.
+// and says what became of an action. Plots are fetched when they come near the screen.
 "use strict";
 
 // Plots and the result table read every point of a sweep; the other parts read one page of it.
@@ -229,14 +229,6 @@ function follow(address) {
 
 // ---- Actions
 
-function notice(text) {
-  const box = document.getElementById("notice");
-  box.textContent = text;
-  box.hidden = false;
-  clearTimeout(notice.timer);
-  notice.timer = setTimeout(() => (box.hidden = true), 8000);
-}
-
 // What an action's form asks for, as the API reads it; null for a plain button.
 function asked(form) {
   const fields = [...form.elements].filter((field) => field.name);
@@ -264,13 +256,14 @@ async function act(form, event) {
       // A sweep that was made by the action is where to go on.
       const made = response.status === 201 && response.headers.get("Location");
       if (made) location.assign(made.replace("/api/v1", ""));
-      refreshParts();
     } else {
       const body = await response.json().catch(() => ({}));
       notice(body.detail || `The service answered ${response.status}.`);
     }
+    // A refusal is news too: somebody else has changed the sweep meanwhile.
+    refreshParts();
   } catch {
-    notice("The service does not answer. Is it still running?");
+    notice(SILENT);
   } finally {
     button.disabled = false;
   }

@@ -72,6 +72,42 @@ class TestActions:
         assert empty_store.list_sweeps().items == []
 
 
+class TestMenus:
+    @pytest.mark.parametrize("width", [1024, 1440])
+    def test_one_is_open_at_a_time_and_none_is_cut_off(
+        self, watched: Watched, site: dict[str, str], width: int
+    ) -> None:
+        page = watched.page
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(site["sweep"])
+        menus = page.locator(".menu")
+        assert menus.count() == 3
+        for menu in menus.all():
+            menu.locator("summary").click()
+            expect(page.locator(".menu[open]")).to_have_count(1)
+            box = menu.locator(".panel").bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= page.evaluate("document.documentElement.clientWidth")
+
+    def test_escape_and_a_click_elsewhere_close_it(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["sweep"])
+        export = page.locator("#menu-export")
+        export.locator("summary").press("Enter")
+        expect(export).to_have_attribute("open", "")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Escape")
+        expect(export).not_to_have_attribute("open", "")
+        expect(export.locator("summary")).to_be_focused()
+
+        export.locator("summary").click()
+        page.locator("h1").click()
+        expect(export).not_to_have_attribute("open", "")
+
+
 def test_a_refused_action_says_why(browser: Browser, empty_store: Store, tmp_path: Path) -> None:
     sweep_id = seeding.create(empty_store, "refused")
     context = browser.new_context()
@@ -84,4 +120,6 @@ def test_a_refused_action_says_why(browser: Browser, empty_store: Store, tmp_pat
         page.get_by_role("button", name="Pause").click()
 
         expect(page.locator("#notice")).to_contain_text("cannot pause", timeout=SOON_MS)
+        # And shows what has become of it.
+        expect(page.locator(".meta")).to_contain_text("cancelled", timeout=SOON_MS)
         context.close()

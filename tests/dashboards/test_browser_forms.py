@@ -56,6 +56,49 @@ class TestForm:
         page.get_by_role("button", name="Remove weight_decay").click()
         expect(rows).to_have_count(6, timeout=SOON_MS)
 
+    def test_enter_in_a_field_checks_and_neither_removes_nor_submits(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["new"])
+        page.get_by_label("Points", exact=True).fill("7")
+        with page.expect_response("**/sweeps/new"):
+            page.get_by_label("Points", exact=True).press("Enter")
+
+        expect(page.locator("#check")).to_contain_text("7 points × 3 seeds", timeout=SOON_MS)
+        expect(page.locator(".vary")).to_have_count(6)
+        assert page.url == site["new"]
+
+    def test_what_was_submitted_and_refused_stays_with_its_reasons_in_front(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["new"])
+        page.get_by_label("Points", exact=True).fill("0")
+        page.locator("[name='space.5.when']").fill("optimizer: [nope")
+        page.get_by_role("button", name="Submit sweep").click()
+
+        check = page.locator("#check")
+        expect(check).to_be_focused(timeout=SOON_MS)
+        expect(check).to_contain_text("2 things to put right")
+        expect(page.get_by_label("Points", exact=True)).to_have_value("0")
+        expect(page.locator("[name='space.5.when']")).to_have_value("optimizer: [nope")
+        assert page.url == site["new"]
+
+    def test_a_service_that_fails_or_is_away_is_said(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page, notice = watched.page, watched.page.locator("#notice")
+        page.goto(site["new"])
+        page.route("**/sweeps/validate", lambda route: route.fulfill(status=500, body="broken"))
+        page.get_by_label("Points", exact=True).fill("7")
+        expect(notice).to_contain_text("answered 500", timeout=SOON_MS)
+        expect(page.locator("#check")).to_contain_text("12 points")
+
+        page.route("**/sweeps/validate", lambda route: route.abort())
+        page.get_by_label("Points", exact=True).fill("8")
+        expect(notice).to_contain_text("does not answer", timeout=SOON_MS)
+
     def test_a_sweep_is_submitted_and_shown(
         self, watched: Watched, empty_store: Store, tmp_path: Path
     ) -> None:
@@ -63,10 +106,12 @@ class TestForm:
         with served(empty_store, tmp_path / "home") as url:
             page.goto(f"{url}/sweeps/new?preset=quickstart")
             page.get_by_label("Name", exact=True).fill("from the form")
+            page.get_by_label("Notes").fill("one line\nand another")
             page.get_by_role("button", name="Submit sweep").click()
 
             expect(page.locator("h1")).to_have_text("from the form", timeout=SOON_MS)
             [sweep] = empty_store.list_sweeps().items
+            assert sweep.notes == "one line\nand another"
             assert page.url == f"{url}/sweeps/{sweep.id}"
             page.goto("about:blank")
 

@@ -170,6 +170,46 @@ def test_yaml_moves_into_the_controls_and_bad_yaml_stays(form_client: TestClient
     assert "cannot be read" in reason_at(kept, "rest")
 
 
+def test_lines_of_notes_are_kept_as_a_browser_sends_them(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    form_client.post("/sweeps/new", data={**VALID, "notes": "one\r\ntwo", "action": "create"})
+
+    [sweep] = empty_store.list_sweeps().items
+    assert sweep.notes == "one\ntwo"
+
+    form_client.post(f"/sweeps/{sweep.id}/do/label", data={"notes": "three\r\nfour", "tags": ""})
+    assert empty_store.get_sweep(sweep.id).notes == "three\nfour"
+
+
+def test_a_script_is_led_to_the_new_sweep_by_a_header(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    sent = {**VALID, "action": "create"}
+    answer = form_client.post("/sweeps/new", data=sent, headers={"HX-Request": "true"})
+
+    [sweep] = empty_store.list_sweeps().items
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (200, f"/sweeps/{sweep.id}")
+
+
+def test_a_field_that_is_varied_is_no_choice_of_another_row(form_client: TestClient) -> None:
+    html = form_client.post("/sweeps/new", data={**VALID, "action": "add"}).text
+    first, second = re.findall(r'<select id="field-space-\d-field".*?</select>', html, re.DOTALL)
+
+    assert "<option selected>alpha_v</option>" in first
+    assert "<option>alpha_s</option>" not in first
+    assert "<option selected>alpha_s</option>" in second
+    assert "<option>alpha_v</option>" not in second
+
+
+def test_more_controls_than_a_form_has_are_not_read(form_client: TestClient) -> None:
+    many = {f"x{index}": "1" for index in range(3000)}
+
+    answer = form_client.post("/sweeps/validate", data={**VALID, **many})
+
+    assert "Ready to submit" in answer.text
+
+
 def test_a_form_that_is_too_long_is_refused(form_client: TestClient, empty_store: Store) -> None:
     long = {**VALID, "rest": "a: " + "x" * 1_100_000, "action": "create"}
 

@@ -83,6 +83,31 @@ def test_a_value_is_read_as_yaml_reads_it(text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "domain",
+    [
+        {"kind": "float", "low": 0.1, "high": 1, "when": ["sgd"]},
+        {"kind": "float", "low": 0.1, "high": 1, "when": {"optimizer": {"not": "sgd"}}},
+        {"kind": "float", "low": [0.1], "high": {"of": 1}},
+        {"kind": "choice", "values": {"a": 1}},
+        {"kind": "choice", "values": "sgd"},
+    ],
+)
+def test_a_domain_that_no_cell_can_show_stays_in_the_yaml(domain: dict[str, Any]) -> None:
+    form = form_of({"space": {"lr": domain}}, FIELDS)
+
+    assert form.rows == []
+    assert spec_of(form, FIELDS)["space"] == {"lr": domain}
+
+
+def test_a_condition_that_cannot_be_read_stays_as_it_was_typed() -> None:
+    typed = {"field": "lr", "kind": "float", "low": "0.1", "high": "1", "when": "optimizer: [sg"}
+
+    [row] = form_of(spec_of(FormValues({}, [typed]), FIELDS), FIELDS).rows
+
+    assert row["when"] == "optimizer: [sg"
+
+
+@pytest.mark.parametrize(
     "value", [0.1, 1e-7, 3, True, None, "sgd", "1e-3", "a, b", "no: colon", ""]
 )
 def test_a_value_is_written_so_that_it_reads_back(value: Any) -> None:

@@ -130,6 +130,7 @@ class TestWithoutScript:
 
         assert answer.status_code == 409
         assert "annot resume" in answer.text
+        assert f'href="/sweeps/{sweep}">Back</a>' in answer.text
 
 
 class TestDeleting:
