@@ -20,6 +20,7 @@ from ndadam.optimizer_laws import (
     lr_of_effective_lr,
     relaxation_per_step,
     stationary_effective_lr,
+    stationary_law,
 )
 
 #: (step) -> factor on the learning rate.
@@ -59,15 +60,16 @@ def interpolate(at: Sequence[float], values: Sequence[float], x: float) -> float
     return values[right - 1] + (values[right] - values[right - 1]) * share
 
 
-def _relax(h: float, lr: tuple[float, float], x: float, steps: int) -> float:
+def _relax(h: float, start: float, end: float, x: float, steps: int) -> float:
     """h after ``steps`` steps in which lr goes in a straight line and x stays: exact.
 
     The recurrence with a linear input has the particular solution lr_t - slope / x.
     """
-    slope = (lr[1] - lr[0]) / steps
     if x * steps < 1e-9:  # frozen; the closed form would divide by x
-        return h + x * steps * ((lr[0] + lr[1]) / 2 - h)
-    return lr[1] - slope / x + (h - lr[0] + slope / x) * (1 - min(x, 1.0)) ** steps
+        return h + x * steps * ((start + end) / 2 - h)
+    behind = (end - start) / steps / x
+    left = (1 - x) ** steps if x < 1 else 0.0
+    return end - behind + (h - start + behind) * left
 
 
 def lag_curve(
@@ -88,30 +90,39 @@ def lag_curve(
     """
     lr = setting.known_lr()
     factors = tuple(factor(step) for step in steps)
-    if setting.optimizer == "ndadam":
-        return Curve(
-            tuple(steps),
-            factors,
-            tuple(
-                stationary_effective_lr(setting, gain, lr=lr * f) if f > 0 else 0.0 for f in factors
-            ),
-        )
-    strength = gradient_strength or (lambda step: 1.0)
-    per_lr = relaxation_per_step(setting) / lr
-    power = 2 if setting.optimizer == "adamw" else 4
+    law = stationary_law(setting, gain)
+    settled = [law(lr * f) if f > 0 else 0.0 for f in factors]
+    if setting.optimizer != "ndadam":
+        strengths = [1.0 if gradient_strength is None else gradient_strength(s) for s in steps]
+        norms = _norms(setting, steps, factors, strengths, initial_norm)
+        settled = [
+            e * math.sqrt(gamma * lr * f / h)
+            for e, gamma, f, h in zip(settled, strengths, factors, norms, strict=True)
+        ]
+    return Curve(tuple(steps), factors, tuple(settled))
+
+
+def _norms(
+    setting: OptimizerSetting,
+    steps: Sequence[int],
+    factors: Sequence[float],
+    strengths: Sequence[float],
+    initial_norm: float,
+) -> list[float]:
+    """h at each of the steps, of an optimizer whose norms relax."""
+    lr = setting.known_lr()
+    half_per_lr = relaxation_per_step(setting) / lr / 2
     # A warm-up starts below the full rate with weights that stand at the full rate's norm.
-    h = lr * max(factors) * initial_norm**power
-    values = []
-    for i, step in enumerate(steps):
-        rate, gamma = lr * factors[i], strength(step)
-        if i:
-            span, before = step - steps[i - 1], lr * factors[i - 1]
-            x = per_lr * (rate + before) / 2
-            ends = (before * strength(steps[i - 1]), rate * gamma)
-            h = _relax(h, ends, x, span)
-        settled = stationary_effective_lr(setting, lr=rate) if rate > 0 else 0.0
-        values.append(settled * math.sqrt(gamma * rate / h))
-    return Curve(tuple(steps), factors, tuple(values))
+    h = lr * max(factors) * initial_norm ** (2 if setting.optimizer == "adamw" else 4)
+    norms = [h]
+    before, start, at = lr * factors[0], lr * factors[0] * strengths[0], steps[0]
+    for step, f, gamma in zip(steps[1:], factors[1:], strengths[1:], strict=True):
+        rate = lr * f
+        end = rate * gamma
+        h = _relax(h, start, end, half_per_lr * (rate + before), step - at)
+        before, start, at = rate, end, step
+        norms.append(h)
+    return norms
 
 
 def schedule_of_curve(
@@ -142,15 +153,18 @@ def _rates_from(
     """``schedule_of_curve`` from weights at the norm that the rate ``h`` settles to."""
     per_lr = relaxation_per_step(setting.with_lr(h)) / h
     slope = stationary_effective_lr(setting.with_lr(h)) ** 2 / h
-    rates = [effective_lr[0] * math.sqrt(h / slope)]
+    half, root = per_lr / 2, 1 / math.sqrt(slope)
+    before = effective_lr[0] * root * math.sqrt(h)
+    rates = [before]
     for i in range(1, len(steps)):
-        span = steps[i] - steps[i - 1]
-        rate = effective_lr[i] * math.sqrt(h / slope)
+        span, wanted = steps[i] - steps[i - 1], effective_lr[i] * root
+        rate = wanted * math.sqrt(h)
         for _ in range(3):  # h moves a little within the segment
-            x = per_lr * (rate + rates[-1]) / 2
-            rate = effective_lr[i] * math.sqrt(_relax(h, (rates[-1], rate), x, span) / slope)
-        h = _relax(h, (rates[-1], rate), per_lr * (rate + rates[-1]) / 2, span)
+            x = half * (rate + before)
+            rate = wanted * math.sqrt(_relax(h, before, rate, x, span))
+        h = _relax(h, before, rate, half * (rate + before), span)
         rates.append(rate)
+        before = rate
     return rates
 
 
@@ -160,12 +174,15 @@ def trusted_until(setting: OptimizerSetting, curve: Curve) -> int:
     Formulas hold while gradients keep their size. Late in a run they collapse, which no formula
     knows beforehand; it happens where the norm of the weights has frozen, so that is the flag.
     """
-    if setting.optimizer != "ndadam":
-        lr = setting.known_lr()
-        peak = curve.factors.index(max(curve.factors))
-        for i in range(peak, len(curve.steps)):
-            rate = lr * curve.factors[i]
-            settled = stationary_effective_lr(setting, lr=rate) if rate > 0 else 0.0
-            if rate == 0 or curve.effective_lr[i] < FROZEN * settled:
-                return curve.steps[i]
-    return curve.steps[-1] + 1
+    if setting.optimizer == "ndadam":
+        return curve.steps[-1] + 1
+    law, lr = stationary_law(setting), setting.known_lr()
+    peak = curve.factors.index(max(curve.factors))
+    until = curve.steps[-1] + 1
+    # From the end: where the rate drops at once, norms lag behind too, but catch up with it.
+    for i in range(len(curve.steps) - 1, peak - 1, -1):
+        rate = lr * curve.factors[i]
+        if rate > 0 and curve.effective_lr[i] >= FROZEN * law(rate):
+            break
+        until = curve.steps[i]
+    return until

@@ -9,7 +9,7 @@ from ndadam.lag import Factor
 from ndadam.matching import least_block
 from ndadam.optimizer_laws import Level, OptimizerSetting, refuse_without_stationary_rate
 from ndadam.settling import settling_steps
-from ndadam.theory import CRITERIA, Criterion
+from ndadam.theory import CRITERIA, Criterion, resolve_level
 
 #: Ratios minus 1 beyond which two rates are not comparable in any sense.
 _LARGEST_TOLERANCE = 0.5
@@ -54,7 +54,7 @@ class Question:
             steps = range(0, num_steps, max(1, num_steps // 200))
             still = {lr_schedule(step) for step in steps} == {1.0}
             criterion = "stationary" if still else "least_squares"
-        level = _level(source, target, level)
+        level = resolve_level(source, target, level)
         start = num_steps * 7 // 12 if criterion == "stationary" else num_steps // 20
         stop = num_steps if criterion == "stationary" else num_steps - num_steps // 20
         window = window or (start, stop)
@@ -121,15 +121,3 @@ def _refuse_values(
             )
     if not any(factors.values()):
         raise ValueError(f"lr_schedule must be above 0 at some of the {num_steps} steps, got 0")
-
-
-def _level(source: OptimizerSetting, target: OptimizerSetting, level: Level | None) -> Level:
-    if level not in (None, "step", "long_range"):
-        raise ValueError(f"level must be step or long_range, got {level!r}")
-    if level is None and not math.isclose(source.averaging, target.averaging, abs_tol=1e-9):
-        raise ValueError(
-            "level must be given, because source and target average gradients over different "
-            f"times ({source.averaging:g} and {target.averaging:g}): step makes single steps "
-            "equally long, as the paper does; long_range makes many steps go equally far"
-        )
-    return level or "step"

@@ -11,6 +11,7 @@ invariance; the other laws assume that successive gradients are uncorrelated. Im
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -103,7 +104,9 @@ def refuse_without_stationary_rate(setting: OptimizerSetting) -> None:
         )
     if setting.weight_decay == 0:
         instead = (
-            "theory.adam_without_decay; use adamw with weight decay"
+            "lr sqrt(d (1 - beta1) / (1 + beta1)) / ||w_t|| for a vector of d elements, whose "
+            "||w_t||^2 grows by d lr^2 a step (ndadam.theory.adam_without_decay computes it); use "
+            "adamw with weight decay, or measure a run"
             if name in ("adam", "adamw")
             else "like one over the root of the steps done, as strong as the gradients make it; "
             "set weight_decay above 0, or measure a run"
@@ -125,15 +128,25 @@ def stationary_effective_lr(
     ndadam alone, which divides by the size of single gradients; decay balances whatever the update
     is.
     """
+    return stationary_law(setting, gain)(setting.known_lr() if lr is None else lr)
+
+
+def stationary_law(setting: OptimizerSetting, gain: float = 1.0) -> Callable[[float], float]:
+    """e* of a setting as a function of its learning rate, for many of them."""
     refuse_without_stationary_rate(setting)
-    lr = setting.known_lr() if lr is None else lr
+    decay, beta = setting.weight_decay, setting.averaging
     if setting.optimizer == "ndadam":
-        return _ndadam_effective_lr(lr, setting.betas[0], gain)
+        return lambda lr: _ndadam_effective_lr(lr, beta, gain)
     if setting.optimizer == "sgd":
-        return math.sqrt(lr * _sgd_slope(setting))
-    shrink = lr * setting.weight_decay
-    b = setting.averaging * (1 - shrink)
-    return math.sqrt(2 * shrink * (1 - b) / (1 + b))
+        slope = _sgd_slope(setting)
+        return lambda lr: math.sqrt(lr * slope)
+
+    def decoupled(lr: float) -> float:
+        shrink = lr * decay
+        b = beta * (1 - shrink)
+        return math.sqrt(2 * shrink * (1 - b) / (1 + b))
+
+    return decoupled
 
 
 def lr_of_effective_lr(setting: OptimizerSetting, effective_lr: float, gain: float = 1.0) -> float:
@@ -270,9 +283,11 @@ def beta2_equivalent(setting: OptimizerSetting) -> float:
         return setting.betas[1]
     per_step = relaxation_per_step(setting)
     if per_step >= 1:
+        shrink = setting.known_lr() * setting.weight_decay
         raise NoStationaryRate(
-            "lr * weight_decay is so large that norms settle within a step: 1 - beta2 would be "
-            f"{per_step:.3g}, and it must be below 1"
+            "lr * weight_decay is so large that norms settle within a step, which no training "
+            f"survives: it must be below {shrink / per_step:.3g}, got lr = {setting.lr} and "
+            f"weight_decay = {setting.weight_decay}"
         )
     return 1 - per_step
 

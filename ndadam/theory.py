@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ndadam.cautions import cautions
 from ndadam.lag import (
     Curve,
     Factor,
@@ -72,6 +73,7 @@ __all__ = [
     "predict",
     "rate_of_curve",
     "relaxation_steps",
+    "resolve_level",
     "schedule_answer",
     "settling_steps",
     "stationary_effective_lr",
@@ -173,7 +175,7 @@ def predict(
     """
     for setting in (source, target):
         refuse_without_stationary_rate(setting)
-    level = _resolve_level(source, target, level)
+    level = resolve_level(source, target, level)
     steps = grid(num_steps, SEGMENTS)
     curve = lag_curve(source, factor, steps, gain=gain)
     scale = level_factor(source, target, level)
@@ -183,6 +185,7 @@ def predict(
     rates["stationary"] = lr_of_effective_lr(target, stationary * scale, gain)
     criteria = {c: Answer(c, rates[c], FORMULAS[c], gain) for c in CRITERIA if c in rates}
     criteria["schedule"] = schedule_answer(target, wanted, gain, source=source)
+    matched = target.with_lr(rates["stationary"])
     until = min(trusted_until(source, curve), num_steps)
     return Prediction(
         source=source,
@@ -197,16 +200,32 @@ def predict(
         curve=curve,
         trust_from_step=round(SETTLING_TIMES * relaxation_steps(source)),
         trust_until_step=until,
-        warnings=tuple(_warnings(source, target, num_steps, until)),
+        warnings=tuple(
+            cautions(
+                source,
+                matched,
+                effective_lrs=(stationary, stationary * scale),
+                num_steps=num_steps,
+                until=until,
+                target_until=min(_trusted_until(matched, wanted), num_steps),
+            )
+        ),
     )
+
+
+def _trusted_until(target: OptimizerSetting, wanted: Curve) -> int:
+    """As ``trusted_until``, of the target under the schedule that it shares with the source."""
+    if target.optimizer == "ndadam":
+        return wanted.steps[-1] + 1
+    factors = dict(zip(wanted.steps, wanted.factors, strict=True))
+    return trusted_until(target, lag_curve(target, factors.__getitem__, wanted.steps))
 
 
 # --- Step level and long range -------------------------------------------------------------------
 
 
-def _resolve_level(
-    source: OptimizerSetting, target: OptimizerSetting, level: Level | None
-) -> Level:
+def resolve_level(source: OptimizerSetting, target: OptimizerSetting, level: Level | None) -> Level:
+    """The level, which is open only where both average gradients over the same time."""
     if level is not None and level not in ("step", "long_range"):
         raise ValueError(f"level must be step or long_range, got {level!r}")
     if level is None and not math.isclose(source.averaging, target.averaging, abs_tol=1e-9):
@@ -274,15 +293,18 @@ def rate_of_curve(
         curve = lag_curve(target.with_lr(rate), factors.__getitem__, steps, gain=gain)
         return curve.effective_lr
 
-    # Near the answer a curve scales almost as a power of its rate, so the multiple that it still
-    # lacks shrinks quickly: 1 without a lag, 1/2 for every optimizer with decay.
-    power = 1 if target.optimizer == "ndadam" else 2
-    rate = lr_of_effective_lr(target, max(values), gain)
+    # Near the answer a curve scales almost as a power of its rate: 1 without a lag, 1/2 for every
+    # optimizer with decay. Secant steps in logs learn the rest.
+    power = 1.0 if target.optimizer == "ndadam" else 2.0
+    rate, before, last = lr_of_effective_lr(target, max(values), gain), 0.0, 0.0
     for _ in range(12):
-        multiple = fit_rate(criterion, weights, values, at(rate))
-        rate *= multiple**power
-        if abs(multiple - 1) < 1e-9:
+        lacking = math.log(fit_rate(criterion, weights, values, at(rate)))
+        if abs(lacking) < 1e-9:
             break
+        if last and abs(before - lacking) > abs(before) / 4:
+            power = last / (before - lacking)
+        before, last = lacking, power * lacking
+        rate *= math.exp(last)
     return _refine(at, rate, weights, values) if criterion == "least_squares" else rate
 
 
@@ -299,7 +321,7 @@ def _refine(
         return _sum(weights, gaps, gaps)
 
     x, width = math.log(rate), 0.05
-    for _ in range(4):
+    for _ in range(3):
         below, here, above = loss(x - width), loss(x), loss(x + width)
         curvature = below - 2 * here + above
         if curvature <= 0:
@@ -351,36 +373,4 @@ def _with_start_up(
         if step <= until:
             value *= (1.0 if source is None else start_up(source, step)) / start_up(target, step)
         found.append((step, value))
-    return found
-
-
-# --- Warnings ------------------------------------------------------------------------------------
-
-
-def _warnings(
-    source: OptimizerSetting, target: OptimizerSetting, num_steps: int, until: int
-) -> list[str]:
-    found = []
-    tau = relaxation_steps(source)
-    settling = SETTLING_TIMES * tau
-    if num_steps < settling:
-        found.append(
-            f"The run of {num_steps} steps ends before the source's norms have settled, which "
-            f"takes about {settling:.0f} steps (4 relaxation times)."
-        )
-    if target.optimizer == "ndadam" and 1 / (1 - target.betas[1]) > num_steps / 20:
-        found.append(
-            f"ND-Adam's second moment remembers {1 / (1 - target.betas[1]):.0f} steps, more than "
-            f"a twentieth of the run: its large first gradients keep it slow. beta2 = "
-            f"{beta2_equivalent(source):.4g} forgets as fast as the source does."
-        )
-    if until < num_steps:
-        found.append(
-            f"From step {until} on, norms have frozen and gradients usually collapse: the curve "
-            "is not to be trusted there."
-        )
-    if source.nesterov or target.nesterov:
-        found.append(
-            "Nesterov's formula assumes uncorrelated gradients; correlation moves it by about 10 %."
-        )
     return found

@@ -33,7 +33,9 @@ def predict(
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Length of the run in steps.")] = 80_000,
-    lr_schedule: Annotated[str, typer.Option(help="constant or cosine.")] = "constant",
+    lr_schedule: Annotated[
+        str, typer.Option(help="constant, cosine, or points: '[[0, 1], [40000, 0.1]]'.")
+    ] = "constant",
     warmup_steps: Annotated[int, typer.Option(min=0, help="Steps of linear warm-up.")] = 0,
     level: Annotated[str | None, typer.Option(help="step or long_range.")] = None,
     gain: Annotated[float, typer.Option(help="A of ND-Adam's gradients.")] = 1.0,
@@ -46,13 +48,14 @@ def predict(
 
     from service.predictions import PredictionSpec, answer
     from service.printing import print_prediction
+    from sweeps.spec_text import load_spec_text
 
     spec = PredictionSpec.model_validate(
         {
             "source": {"optimizer": "sgd", **_fields(source)},
             "target": {"optimizer": "ndadam", **_fields(target or [])},
             "steps": steps,
-            "lr_schedule": lr_schedule,
+            "lr_schedule": load_spec_text(lr_schedule),
             "warmup_steps": warmup_steps,
             "level": level,
             "gain": gain,
@@ -75,6 +78,8 @@ def _fields(assignments: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}")
         if not value:
             raise typer.BadParameter(f"{name} has no value; write {name}=VALUE or leave it out")
+        if name in fields:
+            raise typer.BadParameter(f"{name} is given twice, at last as {text!r}; leave one")
         fields[name] = load_spec_text(value)
     return fields
 

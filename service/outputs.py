@@ -180,6 +180,8 @@ class PredictionOut(Output):
     target_effective_lr: float
     tau_steps: float
     beta2_equivalent: float
+    #: The usual one for the schedule: stationary for a constant rate, else least_squares.
+    criterion: str
     criteria: list[CriterionOut]
     #: (step, effective learning rate) of the source, thinned.
     curve: list[tuple[int, float]]

@@ -5,13 +5,18 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ndadam.optimizer_laws import NoStationaryRate, OptimizerName, OptimizerSetting
-from ndadam.theory import CRITERIA, Level, Prediction, predict
+from ndadam.optimizer_laws import (
+    NoStationaryRate,
+    OptimizerName,
+    OptimizerSetting,
+    refuse_without_stationary_rate,
+)
+from ndadam.theory import CRITERIA, Level, Prediction, predict, resolve_level
 from service.errors import ApiError
 from service.outputs import CriterionOut, FieldOut, PredictionOut
-from sweeps.match_spec import Arm, setting_of
+from sweeps.match_arms import Arm, refuse_standing_still, setting_of
 from worker.config import Count, FieldError, Fraction, LrSchedule, TrainConfig
-from worker.schedules import build_schedule
+from worker.schedules import Factor, build_schedule
 
 #: A billion steps is a thousand epochs of ImageNet in batches of one.
 MOST_STEPS = 10**9
@@ -63,6 +68,12 @@ class PredictionSpec(BaseModel):
                 "lr_schedule must be constant, cosine or points, because an epoch has no length "
                 "without a data set; got 'cosine_epoch'",
             )
+        if self.warmup_steps > self.steps:
+            raise FieldError(
+                "warmup_steps",
+                f"warmup_steps must be at most steps = {self.steps}, got {self.warmup_steps}",
+            )
+        refuse_standing_still(self.factor(), self.steps, "lr_schedule")
         rate = self.target.fields().get(self.rate_name)
         if rate is not None:
             raise FieldError(
@@ -75,13 +86,30 @@ class PredictionSpec(BaseModel):
 
     @property
     def rate_name(self) -> str:
-        return "alpha_v" if self.target.optimizer == "ndadam" else "lr"
+        return _rate_name(self.target)
+
+    @property
+    def is_constant(self) -> bool:
+        return self.lr_schedule == "constant" and not self.warmup_steps
+
+    def factor(self) -> Factor:
+        """The schedule that both share."""
+        return build_schedule(
+            self.lr_schedule,
+            num_steps=self.steps,
+            steps_per_epoch=1,  # cosine_epoch, which alone needs it, is refused
+            warmup_steps=self.warmup_steps,
+        )
 
     def source_setting(self) -> OptimizerSetting:
         return _setting("source", self.source)
 
     def target_setting(self) -> OptimizerSetting:
         return _setting("target", self.target, open_rate=True)
+
+
+def _rate_name(arm: Arm) -> str:
+    return "alpha_v" if arm.optimizer == "ndadam" else "lr"
 
 
 def _setting(side: str, arm: PredictionArm, *, open_rate: bool = False) -> OptimizerSetting:
@@ -117,13 +145,23 @@ def _taken_defaults(spec: PredictionSpec) -> list[str]:
     """What the answer rests on and nobody said, as a sentence; nothing where all was said."""
     taken = []
     for side, arm in (("source", spec.source), ("target", spec.target)):
-        rate = "alpha_v" if arm.optimizer == "ndadam" else "lr"
         averaging = "momentum" if arm.optimizer in ("sgd", "sgdw") else "betas"
         config = _config(side, arm)
-        for name in [rate, averaging] if side == "source" else [averaging]:
+        for name in [_rate_name(arm), averaging] if side == "source" else [averaging]:
             if getattr(arm, name) is None:
                 taken.append(f"{side}.{name} {getattr(config, name)}")
     return [f"Not given, so published values were taken: {', '.join(taken)}."] if taken else []
+
+
+def _product(spec: PredictionSpec, found: Prediction) -> list[str]:
+    """That lr and weight_decay of a target with decay count as a product alone."""
+    decay = found.target.weight_decay
+    if spec.rate_name != "lr" or not decay:
+        return []
+    return [
+        f"The rates hold for weight_decay {decay:g}; what counts is lr x weight_decay, "
+        f"{found.criteria['stationary'].rate * decay:.3g} by the stationary criterion."
+    ]
 
 
 def _config(side: str, arm: Arm) -> TrainConfig:
@@ -142,27 +180,47 @@ def _config(side: str, arm: Arm) -> TrainConfig:
 
 def answer(spec: PredictionSpec) -> PredictionOut:
     """Answer at once, under every criterion. Raises ApiError 422 where theory has no answer."""
-    factor = build_schedule(
-        spec.lr_schedule,
-        num_steps=spec.steps,
-        steps_per_epoch=1,  # cosine_epoch, which alone needs it, is refused
-        warmup_steps=spec.warmup_steps,
-    )
+    _refuse_without_answer(spec)
     try:
         found = predict(
             spec.source_setting(),
             spec.target_setting(),
             num_steps=spec.steps,
-            factor=factor,
+            factor=spec.factor(),
             level=spec.level,
             gain=spec.gain,
         )
     except (NoStationaryRate, ValueError, ArithmeticError) as error:
-        reason = str(error)
-        raise ApiError(
-            422, "NoPrediction", reason, [FieldOut(path="source", reason=reason)]
-        ) from error
+        # Nothing is left to go wrong but a rate beyond what numbers and formulas bear.
+        raise _refused(f"source.{_rate_name(spec.source)}", str(error)) from error
     return _output(spec, found)
+
+
+def _refuse_without_answer(spec: PredictionSpec) -> None:
+    """Raise ApiError 422, naming the field, for what theory does not answer."""
+    source, target = spec.source_setting(), spec.target_setting()
+    for side, arm, setting in (("source", spec.source, source), ("target", spec.target, target)):
+        try:
+            refuse_without_stationary_rate(setting)
+        except NoStationaryRate as error:
+            raise _refused(*_in_fields(side, arm, str(error))) from error
+    try:
+        resolve_level(source, target, spec.level)
+    except ValueError as error:
+        raise _refused("level", str(error)) from error
+
+
+def _in_fields(side: str, arm: PredictionArm, reason: str) -> tuple[str, str]:
+    """The field that leaves an arm without a stationary rate, and the sentence about it."""
+    if arm.optimizer == "adam":
+        return f"{side}.optimizer", reason
+    if arm.decay_on == "scalars":
+        return f"{side}.decay_on", f"decay_on 'scalars' spares the weight vectors: {reason}"
+    return f"{side}.weight_decay", reason
+
+
+def _refused(path: str, reason: str) -> ApiError:
+    return ApiError(422, "NoPrediction", f"{path}: {reason}", [FieldOut(path=path, reason=reason)])
 
 
 def _output(spec: PredictionSpec, found: Prediction) -> PredictionOut:
@@ -175,9 +233,10 @@ def _output(spec: PredictionSpec, found: Prediction) -> PredictionOut:
         target_effective_lr=found.target_effective_lr,
         tau_steps=found.tau_steps,
         beta2_equivalent=found.beta2_equivalent,
+        criterion="stationary" if spec.is_constant else "least_squares",
         criteria=[CriterionOut.model_validate(one) for one in answers],
         curve=list(zip(found.curve.steps, found.curve.effective_lr, strict=True)),
         trust_from_step=found.trust_from_step,
         trust_until_step=found.trust_until_step,
-        warnings=[*found.warnings, *_taken_defaults(spec)],
+        warnings=[*found.warnings, *_product(spec, found), *_taken_defaults(spec)],
     )

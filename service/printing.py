@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ndadam.cautions import beta2_in_words
 from service.client import Client
 from service.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
 
@@ -80,18 +81,29 @@ def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
 
 
 def print_prediction(console: Console, found: PredictionOut) -> None:
-    effective_lr = _figures(found.effective_lr, 5)
+    beta2 = beta2_in_words(found.beta2_equivalent)
     console.print(
-        f"source effective learning rate {effective_lr} per step at equilibrium; "
-        f"settles with time constant {found.tau_steps:.0f} steps; "
-        f"equivalent beta2 {found.beta2_equivalent:.4f}"
+        f"source effective learning rate {_figures(found.effective_lr, 5)} per step at "
+        f"equilibrium; settles with time constant {found.tau_steps:.0f} steps; "
+        f"equivalent beta2 {beta2}; {_trusted(found)}"
     )
     table = Table("criterion", found.rate_name, "makes equal", box=None)
     for one in found.criteria:
-        table.add_row(one.criterion, _rate(one.rate), one.formula)
+        name = f"[bold]{one.criterion} ←[/]" if one.criterion == found.criterion else one.criterion
+        table.add_row(name, _rate(one.rate), one.formula)
     console.print(table)
-    for warning in found.warnings:
-        console.print(f"[yellow]note[/] {escape(warning)}")
+    notes = list(found.warnings)
+    if found.criterion != "stationary":
+        notes.append("The rate of schedule is its largest; --json prints its points.")
+    for note in notes:
+        console.print(f"[yellow]note[/] {escape(note)}")
+
+
+def _trusted(found: PredictionOut) -> str:
+    first, until = found.trust_from_step, found.trust_until_step
+    if first >= until:
+        return f"to be trusted at no step of {found.num_steps}"
+    return f"to be trusted from step {first} until step {until}"
 
 
 def print_match(console: Console, result: dict[str, Any]) -> None:

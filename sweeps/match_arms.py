@@ -4,11 +4,15 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ndadam.theory import OptimizerSetting
+from ndadam.theory import OptimizerSetting, grid
 from sweeps.explain import explain
 from sweeps.match_curve import RecordedCurve
 from sweeps.spec_model import SpecModel
 from worker.config import FieldError, Fraction, LrSchedule, Optimizer, Rate, TrainConfig
+from worker.schedules import Factor
+
+#: Steps at which a schedule is looked at: as many as it may have points.
+_LOOKED_AT = 1_000
 
 
 class Arm(SpecModel):
@@ -54,6 +58,16 @@ def setting_of(config: TrainConfig, *, open_rate: bool = False) -> OptimizerSett
         nesterov=bool(config.nesterov),
         betas=config.betas or (0.9, 0.999),
     )
+
+
+def refuse_standing_still(factor: Factor, num_steps: int, field: str) -> None:
+    """Raise FieldError for a schedule that is 0 all along a run, in which nothing moves."""
+    if not any(factor(step) > 0 for step in grid(num_steps, _LOOKED_AT)):
+        raise FieldError(
+            field,
+            f"lr_schedule must be above 0 somewhere in the {num_steps} steps of the run, and its "
+            "factors there are all 0: nothing would move",
+        )
 
 
 def build_config(base: dict[str, Any], arm: dict[str, Any], side: str) -> TrainConfig:

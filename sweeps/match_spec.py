@@ -10,24 +10,32 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from ndadam.blocks import FEWEST_BLOCKS
 from ndadam.decay_memory import decay_memory
 from ndadam.matching import burn_in_steps, least_block
-from ndadam.optimizer_laws import refuse_without_stationary_rate
 from ndadam.theory import (
     SETTLING_TIMES,
     Criterion,
     Level,
-    NoStationaryRate,
     OptimizerSetting,
     beta2_equivalent,
     relaxation_steps,
-    settling_steps,
 )
 from sweeps.declarations import TrialLimits
-from sweeps.match_arms import Arm, SourceArm, build_config, setting_of
+from sweeps.match_arms import (
+    Arm,
+    SourceArm,
+    build_config,
+    refuse_standing_still,
+    setting_of,
+)
 from sweeps.match_comparison import Compare, refuse_unmeasured
 from sweeps.match_curve import MOST_RECORDS, refuse_other_runs
+from sweeps.match_refusals import (
+    refuse_short_calibration,
+    refuse_unchosen_level,
+    refuse_unmatchable,
+    refuse_window,
+)
 from sweeps.spec import Budget, Label, Resources, SpecModel
 from worker.config import FieldError, SchedulePoints, TrainConfig
 from worker.schedules import Factor, build_schedule
@@ -279,6 +287,7 @@ class MatchSpec(SpecModel):
                 "lr_schedule must be constant, cosine or points in a match, got 'cosine_epoch' "
                 "(the recipe's, if you set none)",
             )
+        refuse_standing_still(self.factor(), self.num_steps, "base.lr_schedule")
         return self
 
     @model_validator(mode="after")
@@ -302,99 +311,9 @@ class MatchSpec(SpecModel):
         return self
 
     @model_validator(mode="after")
-    def _there_is_something_to_match(self) -> Self:
-        sides = [("target", self.target_setting)]
-        if self.chosen_criterion() == "stationary":
-            sides.append(("source", self.source_setting))
-            if not self.is_constant:
-                raise FieldError(
-                    "criterion",
-                    "stationary needs a constant lr_schedule without warm-up, got "
-                    f"{self.source_config.lr_schedule!r}; use least_squares, equal_rotation, "
-                    "equal_mean or schedule",
-                )
-        for side, setting in sides:
-            try:
-                refuse_without_stationary_rate(setting)
-            except NoStationaryRate as error:
-                raise FieldError(f"{side}.optimizer", str(error)) from error
-        if self.criterion == "schedule" and self.target.optimizer != "ndadam":
-            raise FieldError(
-                "criterion",
-                "schedule is measured for ndadam as target, whose norms do not lag; got target "
-                f"{self.target.optimizer!r}",
-            )
-        if self.criterion == "schedule" and self.source_config.warmup_steps:
-            raise FieldError(
-                "base.warmup_steps",
-                "with criterion schedule a warm-up must be part of lr_schedule's points, got "
-                f"warmup_steps = {self.source_config.warmup_steps}",
-            )
+    def _it_can_end_well(self) -> Self:
+        refuse_unmatchable(self)
+        refuse_short_calibration(self)
+        refuse_unchosen_level(self)
+        refuse_window(self)
         return self
-
-    @model_validator(mode="after")
-    def _calibration_is_long_enough(self) -> Self:
-        if self.calibration_steps is None:
-            return self
-        if self.chosen_criterion() != "stationary":
-            raise FieldError(
-                "calibration_steps",
-                "calibration_steps must be unset unless the criterion is stationary: a part of a "
-                f"schedule says nothing about the whole; got {self.calibration_steps}",
-            )
-        least = self.calibration_window()[0] + FEWEST_BLOCKS * self.least_block * self.record_every
-        if not least <= self.calibration_steps <= self.num_steps:
-            raise FieldError(
-                "calibration_steps",
-                f"calibration_steps must be from {least} (the wait and a measurement) to "
-                f"base.steps = {self.num_steps}, got {self.calibration_steps}",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _level_is_chosen(self) -> Self:
-        source, target = self.source_setting.averaging, self.target_setting.averaging
-        if self.level is None and not math.isclose(source, target, abs_tol=1e-9):
-            raise FieldError(
-                "level",
-                "source and target average gradients over different times (momentum or beta1 "
-                f"{source:g} and {target:g}): choose step, which makes single steps equally long, "
-                "or long_range, which makes many steps go equally far",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _window_is_long_and_late_enough(self) -> Self:
-        start, stop = self.chosen_window()
-        steps = self.num_steps
-        if not 0 <= start < stop <= steps:
-            raise FieldError(
-                "window",
-                f"window must hold 0 <= start < stop <= steps, got ({start}, {stop}) with steps = "
-                f"{steps}",
-            )
-        needed = 2 * FEWEST_BLOCKS * self.least_block * self.record_every
-        records = -(-stop // self.record_every) - -(-start // self.record_every)
-        if records < 2 * FEWEST_BLOCKS * self.least_block:
-            raise FieldError(
-                "window",
-                f"window must span at least {needed} steps for an interval and a drift test, got "
-                f"{stop - start}; make the run or the window longer",
-            )
-        if self.chosen_criterion() == "stationary":
-            self._refuse_early_window(start)
-        return self
-
-    def _refuse_early_window(self, start: int) -> None:
-        level = self.level or "step"
-        waits = settling_steps(self.source_setting, self.target_setting, level)
-        side = max(waits, key=waits.__getitem__)
-        settled = waits[side]
-        if start < settled:
-            # The default window starts at 7/12 of the run.
-            enough = math.ceil(settled * 12 / 7 / 100) * 100
-            raise FieldError(
-                "base.steps" if self.window is None else "window",
-                f"the {side} is stationary only after about {settled} steps, and the window starts "
-                f"at {start}; base.steps = {enough} would do with the default window",
-            )

@@ -117,6 +117,29 @@ def test_match_predict_answers_without_a_service():
     assert found["criteria"][0]["rate"] == pytest.approx(0.04496, rel=1e-3)
 
 
+def test_match_predict_marks_the_usual_criterion_and_says_from_where_to_where_to_trust_it():
+    setting = ["lr=0.1", "momentum=0.9", "weight_decay=1e-3"]
+    drop = ["--lr-schedule", "[[0, 1], [39999, 1], [40000, 0.1]]"]
+    plain, dropped, short = (
+        " ".join(CliRunner().invoke(app, ["match", "predict", *setting, *more]).stdout.split())
+        for more in ([], drop, ["--steps", "500"])
+    )
+
+    assert "to be trusted from step 1000 until step 80000" in plain
+    assert "stationary ← 0.0450" in plain
+    assert "--json" not in plain
+    assert "least_squares ← 0.04" in dropped
+    assert "The rate of schedule is its largest; --json prints its points." in dropped
+    assert "to be trusted at no step of 500" in short
+
+
+def test_a_field_that_is_given_twice_is_refused():
+    result = CliRunner().invoke(app, ["match", "predict", "lr=0.1", "weight_decay=1e-3", "lr=0.2"])
+
+    assert result.exit_code == 2
+    assert "lr is given twice, at last as 'lr=0.2'" in " ".join(result.stderr.split())
+
+
 def test_match_run_submits_a_match(ndsweep, tmp_path, match_spec, store, live):
     path = tmp_path / "match.yaml"
     path.write_text(yaml.safe_dump(match_spec))

@@ -41,7 +41,17 @@ class TestPredict:
         ("change", "path"),
         [
             ({"source": SGD | {"lr": -1.0}}, "source.lr"),
-            ({"source": SGD | {"weight_decay": 0.0}}, "source"),
+            ({"source": SGD | {"weight_decay": 0.0}}, "source.weight_decay"),
+            ({"source": SGD | {"decay_on": "scalars"}}, "source.decay_on"),
+            ({"source": {"optimizer": "adam", "lr": 0.001}}, "source.optimizer"),
+            ({"target": {"optimizer": "adam"}}, "target.optimizer"),
+            ({"target": {"optimizer": "adam", "weight_decay": 0.1}}, "target.optimizer"),
+            ({"target": {"optimizer": "sgd", "weight_decay": 0.0}}, "target.weight_decay"),
+            ({"source": SGD | {"momentum": 0.5}}, "level"),
+            ({"source": SGD | {"lr": 100.0}}, "source.lr"),
+            ({"lr_schedule": [[0, 0.0], [79_999, 0.0]]}, "lr_schedule"),
+            ({"lr_schedule": [[0, 0.0], [90_000, 0.0], [100_000, 1.0]]}, "lr_schedule"),
+            ({"warmup_steps": 80_001}, "warmup_steps"),
             ({"source": {"optimizer": "sgd", "lr": 0.1}}, "source.weight_decay"),
             ({"target": {"optimizer": "adamw"}}, "target.weight_decay"),
             ({"source": SGD | {"alpha_v": 0.05}}, "source.alpha_v"),
@@ -62,6 +72,27 @@ class TestPredict:
 
         assert response.status_code == 422, response.text
         assert response.json()["fields"][0]["path"].startswith(path)
+        assert response.json()["detail"].startswith(path)
+
+    @pytest.mark.parametrize(
+        ("change", "criterion"),
+        [
+            ({}, "stationary"),
+            ({"lr_schedule": "cosine"}, "least_squares"),
+            ({"warmup_steps": 100}, "least_squares"),
+        ],
+    )
+    def test_the_usual_criterion_of_the_schedule_is_named(self, client, change, criterion):
+        found = client.post(f"{MATCHES}/predict", json={"source": SGD} | change).json()
+
+        assert found["criterion"] == criterion
+
+    def test_with_decay_the_target_is_told_that_a_product_counts(self, client):
+        target = {"optimizer": "adamw", "weight_decay": 0.5, "betas": [0.9, 0.999]}
+        found = client.post(f"{MATCHES}/predict", json={"source": SGD, "target": target}).json()
+
+        (warning,) = found["warnings"]
+        assert "what counts is lr x weight_decay, 0.000991" in warning
 
     def test_published_values_that_the_answer_rests_on_are_named(self, client):
         bare = {"optimizer": "sgd", "weight_decay": 0.001}
