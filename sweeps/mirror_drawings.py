@@ -54,12 +54,11 @@ def _curves(store: Store, sweep: Sweep, best: Sequence[Point], metric: str) -> D
 
 
 def _label(point: Point) -> str:
-    rates = [
-        f"{WORDS[n].split()[0]} {point.params[n]:.3g}"
-        for n in ("alpha_v", "lr")
-        if n in point.params
-    ]
-    return " ".join([str(point.number), str(point.params.get("optimizer", "")), *rates])
+    settings = [str(point.params["optimizer"])] if "optimizer" in point.params else []
+    for name in ("alpha_v", "lr"):
+        if isinstance(rate := point.params.get(name), int | float):
+            settings.append(f"{WORDS[name].split()[0]} {rate:.3g}")
+    return ": ".join(part for part in (f"point {point.number}", ", ".join(settings)) if part)
 
 
 def _sensitivity(

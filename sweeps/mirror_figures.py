@@ -53,6 +53,8 @@ class Drawing:
     log_y: bool = False
     #: Ends of the axis; None = as the values lie. A cosine ends at zero, which no log axis shows.
     y_range: tuple[float, float] | None = None
+    #: Where the axis has its numbers; empty = where it likes.
+    y_ticks: Sequence[float] = ()
 
 
 def png(drawing: Drawing) -> bytes:
@@ -69,6 +71,9 @@ def png(drawing: Drawing) -> bytes:
         axes.set_yscale("log")
     if drawing.y_range is not None:
         axes.set_ylim(drawing.y_range)
+    if drawing.y_ticks:
+        axes.set_yticks(drawing.y_ticks, [f"{value:g}" for value in drawing.y_ticks])
+        axes.minorticks_off()
     axes.set_title(drawing.title, fontsize=10)
     axes.set_xlabel(drawing.x)
     axes.set_ylabel(drawing.y)
@@ -136,6 +141,9 @@ def _plotly(drawing: Drawing) -> dict[str, Any]:
     if drawing.y_range is not None:
         ends = drawing.y_range
         layout["yaxis"]["range"] = [math.log10(e) for e in ends] if drawing.log_y else list(ends)
+    if drawing.y_ticks:
+        words = [f"{value:g}" for value in drawing.y_ticks]
+        layout["yaxis"] |= {"tickvals": list(drawing.y_ticks), "ticktext": words}
     return {"data": traces, "layout": layout}
 
 

@@ -46,9 +46,9 @@ def _curve_drawings(sweep: Sweep, result: MatchResult, curves: Curves) -> list[D
         lines.append(Line(name, steps, target, curves["target_low"], curves["target_high"]))
     if curves["formula"]:
         lines.append(Line("closed form with lag", steps, curves["formula"], is_dotted=True))
-    peak = max([*source, *target])
+    peak, lowest = max([*source, *target]), min([*source, *target])
     title = f"{sweep.name}: effective learning rates{_judged(result)}"
-    ends = (_LEAST * peak, 1.4 * peak)
+    ends = (max(_LEAST * peak, lowest / 1.4), 1.4 * peak)
     drawn = [
         Drawing(
             "effective-learning-rates", title, STEPS, EFFECTIVE_LR, lines, log_y=True, y_range=ends
@@ -73,7 +73,14 @@ def _ratio_drawing(
     ]
     title = f"{sweep.name}: source over target{_judged(result)}"
     return Drawing(
-        "source-over-target", title, STEPS, "ratio", lines, log_y=True, y_range=(0.5, 2.0)
+        "source-over-target",
+        title,
+        STEPS,
+        "source over target",
+        lines,
+        log_y=True,
+        y_range=(0.5, 2.0),
+        y_ticks=(0.5, 0.7, 1.0, 1.4, 2.0),
     )
 
 
