@@ -107,7 +107,7 @@ def _about_memory(
         "the run: its large first gradients keep it slow."
     )
     as_fast = beta2_equivalent(source)
-    if side == "target" and as_fast < setting.betas[1]:
+    if side == "target" and 1 / (1 - as_fast) < _memory(setting) * (1 - 1e-6):
         return f"{sentence} beta2 = {beta2_in_words(as_fast)} forgets as fast as the source does."
     enough = math.ceil(_memory(setting) / _LONGEST_MEMORY - 1e-6)
     return f"{sentence} A run of {enough} steps, or a smaller beta2, would be free of them."

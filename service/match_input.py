@@ -61,4 +61,8 @@ def _reason(error: Exception) -> str:
 
     from sweeps.explain import explain
 
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"the file must be text in UTF-8, and byte {error.start} is none: {error.reason}"
     return explain(error)[0]["reason"] if isinstance(error, ValidationError) else str(error)

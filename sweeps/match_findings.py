@@ -44,6 +44,8 @@ MAX_POINTS = 500
 #: Outside these a value is worth a sentence. Gain: oscillation below, strong signal above.
 _USUAL_GAIN = (0.7, 1.3)
 _USUAL_MEMORY = (0.9, 1.1)
+#: The source's measured rate over that of its settings; networks stay within a tenth.
+_USUAL_SIZE = 1.2
 _SMALL_KAPPA = 0.05
 _SMALL_RESIDUAL = 0.01
 _ONE_RECORDED_RUN = (
@@ -55,6 +57,7 @@ _ONE_RECORDED_RUN = (
 def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchResult:
     """Everything found so far."""
     prediction = closed_form(spec)
+    source = _source(spec, runs, state, prediction)
     probe = probe_of([*state.sources, *state.verdicts])
     is_judged = bool(state.verdicts) and state.refused is None
     verdict = earned(spec, runs, state) if is_judged else None
@@ -68,7 +71,7 @@ def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchRe
         level=spec.level or "step",
         tolerance=spec.tolerance,
         criteria=_criteria(spec, runs, state, prediction),
-        source=_source(spec, runs, state, prediction),
+        source=source,
         calibration=_calibration_rows(state),
         verdict=verdict,
         layers=layer_rows(spec, runs, state) if is_judged else [],
@@ -78,6 +81,7 @@ def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchRe
         comparison=_comparison(spec, state),
         warnings=[
             *_warnings(prediction, state, probe, verdict),
+            *_about_size(spec, source),
             *([_ONE_RECORDED_RUN] if spec.source.curve is not None else []),
             *([state.uncompared] if state.uncompared is not None else []),
         ],
@@ -317,6 +321,25 @@ def _warnings(
             "do not hold for them, and the headline leaves them out."
         )
     return found
+
+
+def _about_size(spec: MatchSpec, source: SourceFindings) -> list[str]:
+    """Where a stationary source moved at another rate than its settings give."""
+    e, measured = source["effective_lr"], source["measured"]
+    if spec.chosen_criterion() != "stationary" or e is None or measured is None:
+        return []
+    ratio = measured["value"] / e
+    if abs(math.log(ratio)) <= math.log(_USUAL_SIZE):
+        return []
+    remedy = (
+        "the match is to what was measured"
+        if spec.source.curve is None
+        else "look whether units and settings are those of the recording"
+    )
+    return [
+        f"In the window the source ran at {measured['value']:.3g} per step, {ratio:.2f} times the "
+        f"{e:.3g} that its settings give in equilibrium: {remedy}."
+    ]
 
 
 def _about_gradients(state: MatchState) -> list[str]:

@@ -305,7 +305,8 @@ class MatchSpec(SpecModel):
     def _records_are_those_of_the_run(self) -> Self:
         curve = self.source.curve
         if curve is not None:
-            refuse_other_runs(curve, self.num_steps, self.source_setting)
+            is_cosine = self.source_config.lr_schedule == "cosine"
+            refuse_other_runs(curve, self.num_steps, self.source_setting, is_cosine=is_cosine)
         if self.compare is not None:
             refuse_unmeasured(self.compare, self.source_config.validation_fraction)
         return self

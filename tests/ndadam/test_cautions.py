@@ -108,3 +108,12 @@ def test_only_decay_that_shortens_steps_noticeably_is_warned_about():
         strong, NDADAM
     )
     assert "less per step" not in warnings_of(DEFAULT_ADAMW, NDADAM)
+
+
+def test_a_target_that_forgets_as_fast_already_is_not_told_to():
+    target = OptimizerSetting("ndadam", betas=(0.9, 0.996))
+
+    found = warnings_of(SGD, target, 2_400)
+
+    assert "remembers 250 steps" in found
+    assert "forgets as fast" not in found

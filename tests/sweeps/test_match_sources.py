@@ -80,6 +80,11 @@ def test_a_recorded_source_can_be_followed_by_a_schedule():
         (recorded(size=100.0), "source.curve.values", "divide percents by 100"),
         (recorded(size=20.0), "source.curve", "20 times the 0.0103 of the source's settings"),
         (recorded(size=0.01), "source.curve", "its units are others"),
+        (
+            {"values": [0.01] * 50_000},
+            "source.curve.values",
+            "at most 20000, got 50000; keep one in 3, and make every 3 times as large",
+        ),
         ({"values": [0.0] * 2400}, "source.curve.values", "half of them or more are 0"),
         ({"values": [-0.1] * 2400}, "source.curve.values.0", "greater than or equal to 0"),
         ({"values": []}, "source.curve.values", "at least 1"),
@@ -90,6 +95,27 @@ def test_curves_that_are_not_the_sources_are_refused(curve, path, words):
 
     assert found == path
     assert words in reason
+
+
+def test_the_beginning_of_a_longer_cosine_is_refused_as_a_source():
+    cosine = {"lr_schedule": "cosine"}
+    longer, whole = recorded(steps=2405), recorded(steps=2401)
+
+    path, reason = refusal(lambda: spec_of(longer, base=cosine))
+
+    assert path == "source.curve"
+    assert "the beginning of a longer cosine is not a shorter one" in reason
+    assert spec_of(whole, base=cosine).num_steps == 2400
+    assert spec_of(longer).num_steps == 2400
+
+
+@pytest.mark.parametrize(("size", "is_doubted"), [(1.1, False), (1.5, True), (0.6, True)])
+def test_a_recorded_source_of_another_size_than_its_settings_say_is_doubted(size, is_doubted):
+    result = run(spec_of(recorded(size=size)), World())[0].result()
+
+    found = [warning for warning in result["warnings"] if "units and settings" in warning]
+    assert len(found) == is_doubted
+    assert all(f"{size:.2f} times the 0.0103" in warning for warning in found)
 
 
 def test_a_target_has_no_curve():
@@ -112,8 +138,34 @@ def test_a_csv_file_is_read_with_its_cadence_and_other_columns_ignored():
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Step;Effective_LR\n0;0.01\n1;0.02\n",
+        '"step"\t"effective_lr"\n0\t0.01\n1\t0.02\n',
+        "step,effective_lr,\r\n0.0,0.01,\r\n1.0,0.02,\r\n\r\n",
+    ],
+)
+def test_separators_capitals_and_empty_lines_do_not_matter(text):
+    assert read_curve_csv(text).values == (0.01, 0.02)
+
+
+def test_of_more_records_than_a_run_keeps_some_are_taken():
+    lines = "".join(f"{step},{1e-2 + step * 1e-9}\n" for step in range(50_000))
+
+    found = read_curve_csv(f"step,effective_lr\n{lines}")
+
+    assert (found.every, len(found.values)) == (3, 16_667)
+    assert found.values[1] == pytest.approx(1e-2 + 3e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("step;effective_lr\n0;0,01\n", "got '0,01'; write decimals with a point"),
+        ("step,effective_lr\n0,0.01\n0,0.01\n", "steps must increase, got 0 after 0"),
+        ("step,effective_lr\n0,0.01\n1,0.01\n1,0.01\n", "steps must increase, got 1 after 1"),
+        ("step,effective_lr,Effective_LR\n0,1,1\n", "effective_lr must be there once"),
+        (f"step,effective_lr\n0,{'9' * 200_000}\n", "line 2: field larger than"),
         ("", "must begin with a line that names the columns step and effective_lr, got nothing"),
         ("step,lr\n0,0.1\n", "got step, lr"),
         ("step,effective_lr\n0,0.01\n", "at least two records, got 1"),
