@@ -69,6 +69,13 @@ def config_value(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+def sampled_value(value: Any) -> str:
+    """A value of a point in a table or plot: four digits, and a word for what is switched off."""
+    if value is None:
+        return "none"
+    return number(value) if isinstance(value, float) else config_value(value)
+
+
 def duration(seconds: float | None) -> str:
     """Two units at most: 42 s, 3 min 20 s, 5 h 12 min, 2 d 3 h."""
     if seconds is None or not math.isfinite(seconds):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.formatting import config_value
+from dashboards.formatting import sampled_value
 from dashboards.plots import LEGEND_BELOW, Plot, Row, figure
 from dashboards.quantities import quantity
 from dashboards.reading import is_log
@@ -112,7 +112,7 @@ def _trace(
             # A line that went straight on would seem to have a value here.
             y.append(UNUSED if place is None else round(place, 4))
             x.append(index)
-            words = config_value(value) if known else "not used"
+            words = sampled_value(value) if known else "not used"
             text.append(f"{about}<br>{quantity(scale.field).short} = {words}")
         x.append(None)
         y.append(None)

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import Depends, Request
 from markupsafe import Markup
 
-from dashboards.formatting import config_value, symbol
+from dashboards.formatting import sampled_value, symbol
 from sweeps.records import Sweep, TrialState
 from sweeps.store import Store
 
@@ -119,9 +119,8 @@ def optimizer_of(sweep: Sweep, params: dict[str, Any]) -> str:
 def settings_text(params: dict[str, Any]) -> Markup:
     """``α^v = 0.05, α^s = 0.001``."""
     parts = (
-        Markup('<span class="nowrap">{} = {}</span>').format(symbol(name), config_value(value))
+        Markup('<span class="nowrap">{} = {}</span>').format(symbol(name), sampled_value(value))
         for name, value in params.items()
-        if value is not None
     )
     return Markup(", ").join(parts)
 

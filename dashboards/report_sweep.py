@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dashboards.formatting import config_value, duration, number, quantity_value, upper_first
+from dashboards.formatting import (
+    config_value,
+    duration,
+    number,
+    quantity_value,
+    sampled_value,
+    upper_first,
+)
 from dashboards.plots import OPTIMIZER_COLOURS, dash, inks
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of
@@ -82,7 +89,7 @@ def _space(sweep: Sweep) -> list[Block]:
 
 def _domain(domain: dict[str, Any]) -> str:
     if domain["kind"] == "choice":
-        text = ", ".join(config_value(value) for value in domain["values"])
+        text = ", ".join(sampled_value(value) for value in domain["values"])
     else:
         text = f"{config_value(domain['low'])} to {config_value(domain['high'])}"
         text += " (log)" if domain.get("log") else ""
@@ -234,7 +241,7 @@ def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
     if part.mean is None:
         return None
     where = (
-        config_value(part.value)
+        sampled_value(part.value)
         if part.low is None or part.high is None
         else f"{number(part.low, 3)} to {number(part.high, 3)}"
     )

@@ -4,7 +4,7 @@ import html
 import re
 from typing import Any
 
-from dashboards.formatting import config_value, quantity_value
+from dashboards.formatting import quantity_value, sampled_value
 from dashboards.quantities import quantity
 
 _MARKS = {
@@ -33,9 +33,8 @@ def symbol(key: str) -> str:
 def settings(params: dict[str, Any]) -> str:
     """``ndadam, αᵛ = 0.05``: the params of a point in one line."""
     parts = [
-        config_value(value) if name == "optimizer" else f"{symbol(name)} = {config_value(value)}"
+        sampled_value(value) if name == "optimizer" else f"{symbol(name)} = {sampled_value(value)}"
         for name, value in params.items()
-        if value is not None
     ]
     return ", ".join(parts) or "all"
 

@@ -1,17 +1,18 @@
 """What a sweep found, in the words of its page: arms, comparisons, and trends over one field."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from dashboards.differing import Differing, differing_fields
-from dashboards.formatting import config_value, number, plus_minus
+from dashboards.formatting import number, plus_minus, sampled_value
 from dashboards.point_cache import kept
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of, settings_text, space
+from dashboards.scales import is_number
 from dashboards.sweep_plots import Setting, Trend
 from ndadam.statistics import t_quantile
 from sweeps.analysis import MAX_COMPARED, ArmResult, Comparison, Estimate, analysis
@@ -115,7 +116,7 @@ def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
 
 def _arm_name(arm: dict[str, Any]) -> str:
     return ", ".join(
-        config_value(value) if name == "optimizer" else f"{name} {config_value(value)}"
+        sampled_value(value) if name == "optimizer" else f"{name} {sampled_value(value)}"
         for name, value in arm.items()
     )
 
@@ -146,10 +147,11 @@ def _comparison_row(row: Comparison) -> ComparisonRow:
 
 def settings(sweep: Sweep, points: Sequence[Point], param: str) -> list[Setting]:
     """The points of a sensitivity plot, at most ``MAX_SETTINGS``: the best, and an even part."""
+    place = _place(space(sweep)[param])
     found = [
-        Setting(p.number, _plain(p.params[param]), p.mean, p.sd, p.n, optimizer_of(sweep, p.params))
+        Setting(p.number, place(p.params[param]), p.mean, p.sd, p.n, optimizer_of(sweep, p.params))
         for p in points
-        if p.mean is not None and p.params.get(param) is not None
+        if p.mean is not None and param in p.params
     ]
     step = max(1, math.ceil(len(found) / MAX_SETTINGS))
     chosen = (sweep.best or {}).get("point")
@@ -162,26 +164,31 @@ def trend(sweep: Sweep, points: Sequence[Point], param: str) -> list[Trend]:
     found = next(iter(sensitivity(only, points)), None)
     if found is None:
         return []
-    ranges = [part for part in found.bins if part.value is None and part.n >= 2]
-    values = [part for part in found.bins if part.value is not None and part.n]
+    place = _place(space(sweep)[param])
+    ranges = [part for part in found.bins if part.low is not None and part.n >= 2]
+    values = [part for part in found.bins if part.low is None and part.n]
     if ranges:
-        return [_trend(part, log=found.log) for part in ranges] if len(ranges) >= LEAST_BINS else []
+        enough = len(ranges) >= LEAST_BINS
+        return [_trend(part, _middle(part, log=found.log)) for part in ranges] if enough else []
     # Where every value was tried once, the means are the points that are drawn anyway.
-    return [_trend(part, log=found.log) for part in values] if any(p.n > 1 for p in values) else []
+    if not any(part.n > 1 for part in values):
+        return []
+    return [_trend(part, place(part.value)) for part in values]
 
 
-def _trend(part: SensitivityBin, *, log: bool) -> Trend:
+def _trend(part: SensitivityBin, at: float | str) -> Trend:
     assert part.mean is not None
-    if part.value is not None:
-        middle = _plain(part.value)
-    else:
-        assert part.low is not None
-        assert part.high is not None
-        middle = math.sqrt(part.low * part.high) if log else (part.low + part.high) / 2
-    return Trend(middle, part.mean, part.mean_low, part.mean_high, part.n)
+    return Trend(at, part.mean, part.mean_low, part.mean_high, part.n)
 
 
-def _plain(value: Any) -> float | str:
-    """A number where it is one, else the words that a table would show."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else config_value(value)
+def _middle(part: SensitivityBin, *, log: bool) -> float:
+    assert part.low is not None
+    assert part.high is not None
+    return math.sqrt(part.low * part.high) if log else (part.low + part.high) / 2
+
+
+def _place(domain: Mapping[str, Any]) -> Callable[[Any], float | str]:
+    """Where values of a domain lie on an axis: numbers as they are, choices with words as words."""
+    if all(is_number(value) for value in domain.get("values", ())):
+        return float
+    return sampled_value

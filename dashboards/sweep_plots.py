@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboards.formatting import sampled_value
 from dashboards.plots import (
     LEGEND_BELOW,
     OPTIMIZER_COLOURS,
@@ -23,6 +24,11 @@ from dashboards.report_words import plain
 #: With more points than this their marks are small, and deviations stand in the hover text alone:
 #: bars would hide the marks, and drawing them would take most of the time.
 MOST_WITH_BARS = 200
+#: The selected point again, around its mark, in the colour that says so in the tables.
+_SELECTED = {
+    "name": "selected",
+    "marker": {"symbol": "star-open", "size": 15, "line": {"width": 2}, "color": "#A67C00"},
+}
 
 
 @dataclass(frozen=True)
@@ -136,10 +142,12 @@ def sensitivity(
     crowded = len(settings) > MOST_WITH_BARS
     for optimizer in sorted({setting.optimizer for setting in settings}):
         mine = [setting for setting in settings if setting.optimizer == optimizer]
-        traces.append(_points_trace(param, objective, mine, selected, crowded=crowded))
+        traces.append(_points_trace(param, objective, mine, crowded=crowded))
+    if best := [setting for setting in settings if setting.point == selected]:
+        traces.append(_points_trace(param, objective, best, crowded=crowded) | _SELECTED)
     drawn = figure(
         traces,
-        x={"title": quantity(param).axis, **(_log(settings) if log else _around_one(settings))},
+        x={"title": quantity(param).axis, **_axis_of(settings, log=log)},
         y={"title": what.axis, **_range_of_points(settings, objective)},
         name=f"sensitivity-{param}",
         height=300,
@@ -153,7 +161,6 @@ def _points_trace(
     param: str,
     objective: str,
     settings: Sequence[Setting],
-    selected: int | None,
     *,
     crowded: bool,
 ) -> dict[str, Any]:
@@ -166,7 +173,12 @@ def _points_trace(
         "x": [setting.value for setting in settings],
         "y": [what.shown(setting.mean) for setting in settings],
         **({} if crowded else {"error_y": _bars(settings, objective)}),
-        "marker": _markers(settings, optimizer, selected, crowded=crowded),
+        "marker": {
+            "color": OPTIMIZER_COLOURS.get(optimizer, PALETTE[5]),
+            "size": 5 if crowded else 8,
+            "opacity": 0.85 if crowded else 1.0,
+            "line": {"width": 0},
+        },
         "customdata": [[s.point, what.shown(s.sd or 0.0), s.n] for s in settings],
         "hovertemplate": (
             f"point %{{customdata[0]}} ({optimizer})<br>{quantity(param).short} %{{x}}<br>"
@@ -191,36 +203,28 @@ def _range_of_points(settings: Sequence[Setting], objective: str) -> dict[str, o
     return {"range": [low - margin, high + margin]}
 
 
-def _log(settings: Sequence[Setting]) -> dict[str, object]:
-    return log_axis(s.value for s in settings if isinstance(s.value, float))
-
-
-def _around_one(settings: Sequence[Setting]) -> dict[str, object]:
-    """Fit a linear axis to a single number: plotly would show one on either side of it."""
-    values = {s.value for s in settings if isinstance(s.value, float)}
-    if len(values) != 1 or any(isinstance(s.value, str) for s in settings):
+def _axis_of(settings: Sequence[Setting], *, log: bool) -> dict[str, object]:
+    """A place for each word, or an axis of numbers."""
+    words = {setting.value for setting in settings if isinstance(setting.value, str)}
+    if words:
+        return {"type": "category", "categoryarray": sorted(words, key=_word_order)}
+    numbers = {float(setting.value) for setting in settings}
+    if log:
+        return log_axis(numbers)
+    if len(numbers) != 1:
         return {}
-    [value] = values
+    # Plotly would show one on either side of a single number.
+    [value] = numbers
     half = 0.5 * abs(value) or 1.0
     return {"range": [value - half, value + half]}
 
 
-def _markers(
-    settings: Sequence[Setting], optimizer: str, selected: int | None, *, crowded: bool
-) -> dict[str, object]:
-    chosen = [setting.point == selected for setting in settings]
-    size = 5 if crowded else 8
-    marks: dict[str, object] = {
-        "color": OPTIMIZER_COLOURS.get(optimizer, PALETTE[5]),
-        "size": size,
-        "symbol": "circle",
-        "opacity": 0.85,
-        "line": {"width": 0},
-    }
-    if any(chosen):
-        marks["size"] = [13 if is_chosen else size for is_chosen in chosen]
-        marks["symbol"] = ["star" if is_chosen else "circle" for is_chosen in chosen]
-    return marks
+def _word_order(word: str) -> tuple[int, float, str]:
+    """What is switched off first, then numbers by size, then words."""
+    try:
+        return 1, float(word), ""
+    except ValueError:
+        return (0 if word == sampled_value(None) else 2), 0.0, word
 
 
 def _trend_trace(trend: Sequence[Trend], objective: str) -> dict[str, object]:
@@ -229,7 +233,8 @@ def _trend_trace(trend: Sequence[Trend], objective: str) -> dict[str, object]:
     down = [what.shown(t.mean - t.low) if t.low is not None else 0.0 for t in trend]
     return {
         "type": "scatter",
-        "mode": "lines+markers",
+        # Between words there is nothing that a line could lead over.
+        "mode": "markers" if any(isinstance(t.value, str) for t in trend) else "lines+markers",
         "name": "mean, 95 % interval",
         "x": [t.value for t in trend],
         "y": [what.shown(t.mean) for t in trend],

@@ -55,6 +55,7 @@ def _environment() -> Environment:
         "moment": formatting.moment,
         "number": formatting.number,
         "percent": formatting.percent,
+        "sampled_value": formatting.sampled_value,
         "short_moment": formatting.short_moment,
         "symbol": formatting.symbol,
         "upper_first": formatting.upper_first,

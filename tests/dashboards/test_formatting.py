@@ -14,6 +14,7 @@ from dashboards.formatting import (
     percent,
     plus_minus,
     quantity_value,
+    sampled_value,
     symbol,
 )
 from dashboards.quantities import layer_order, quantity
@@ -119,6 +120,21 @@ def test_a_moment_is_utc_and_machine_readable() -> None:
 
 def test_progress_is_whole_percent() -> None:
     assert percent(0.314) == f"31{THIN}%"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "none"),
+        (0.195167, "0.1952"),
+        (2.0, "2"),
+        (1e-7, "1e-7"),
+        (True, "yes"),
+        ("sgd", "sgd"),
+    ],
+)
+def test_a_sampled_value_has_four_digits_or_a_word(value: object, text: str) -> None:
+    assert sampled_value(value) == text
 
 
 def test_the_papers_symbols_are_used_where_there_are_any() -> None:

@@ -107,21 +107,23 @@ class TestSensitivity:
     def test_each_optimizer_has_its_colour_and_the_selected_point_a_star(self) -> None:
         plot = sensitivity("lr", "validation_error", self.SETTINGS, [], log=True, selected=2)
 
-        ndadam, sgd = plot.figure["data"]
+        ndadam, sgd, star = plot.figure["data"]
         assert ndadam["marker"]["color"] != sgd["marker"]["color"]
-        assert ndadam["marker"]["symbol"] == "circle"
-        assert sgd["marker"]["symbol"] == ["star"]
+        # The legend shows what a star means, and a plain mark for each optimizer.
+        assert [star["name"], star["x"], star["y"]] == ["selected", [0.05], [2.0]]
+        assert star["marker"]["symbol"] == "star-open"
+        assert not {"symbol"} & (ndadam["marker"].keys() | sgd["marker"].keys())
         assert ndadam["error_y"]["array"] == [0.1, 0.0]
 
     def test_of_hundreds_of_points_deviations_are_in_the_hover_text_alone(self) -> None:
         many = [Setting(n, 0.01, 0.04, 0.001, 3, "ndadam") for n in range(MOST_WITH_BARS + 1)]
-        [few] = sensitivity("lr", "test_error", many[1:], [], log=True, selected=3).figure["data"]
-        [drawn] = sensitivity("lr", "test_error", many, [], log=True, selected=3).figure["data"]
+        few, *_ = sensitivity("lr", "test_error", many[1:], [], log=True, selected=3).figure["data"]
+        drawn, star = sensitivity("lr", "test_error", many, [], log=True, selected=3).figure["data"]
 
         assert len(few["error_y"]["array"]) == MOST_WITH_BARS
         assert "error_y" not in drawn
         assert drawn["customdata"][0] == [0, 0.1, 3]
-        assert drawn["marker"]["symbol"].count("star") == 1
+        assert star["customdata"] == [[3, 0.1, 3]]
 
     def test_the_marks_of_hundreds_of_points_are_small_whatever_their_optimizer(self) -> None:
         many = [
@@ -147,6 +149,17 @@ class TestSensitivity:
         assert axis(log=True)["title"]["text"] == (
             "learning rate of weight vectors α<sup>v</sup> (per step)"
         )
+
+    def test_words_have_places_in_order_and_no_line_between_them(self) -> None:
+        words = ("10", "2.5", "none", "fixed")
+        points = [Setting(n, word, 0.04, 0.001, 3, "ndadam") for n, word in enumerate(words)]
+        trend = [Trend(word, 0.04, 0.03, 0.05, 2) for word in words]
+        plot = sensitivity("gamma_c", "test_error", points, trend, log=False, selected=None)
+
+        axis = plot.figure["layout"]["xaxis"]
+        assert axis["type"] == "category"
+        assert axis["categoryarray"] == ["none", "2.5", "10", "fixed"]
+        assert plot.figure["data"][0]["mode"] == "markers"
 
     def test_the_trend_shows_its_interval(self) -> None:
         trend = [Trend(0.01, 0.04, 0.03, 0.06, 5), Trend(0.1, 0.02, None, None, 1)]

@@ -55,6 +55,25 @@ def test_a_search_that_looks_at_results_has_no_trend(sweep: Sweep, changes: dict
     assert trend(with_spec(sweep, **changes), SPREAD, "alpha_v") == []
 
 
+def test_a_choice_that_may_be_off_has_a_place_for_that(sweep: Sweep) -> None:
+    def off_or(number: int, value: float | None) -> Point:
+        return Point("s", number, {"gamma_c": value}, 0.02, 0.001, 3, TrialState.COMPLETE)
+
+    unset = Point("s", 9, {}, 0.02, 0.001, 3, TrialState.COMPLETE)
+    points = [off_or(0, None), off_or(1, 2.5), off_or(2, None), off_or(3, 1.0), unset]
+    domain = {"kind": "choice", "values": [None, 1.0, 2.5]}
+    choosing = with_spec(sweep, space={"gamma_c": domain})
+
+    # A point that does not use the field at all is not one that has it switched off.
+    marks = settings(choosing, points, "gamma_c")
+    assert [mark.value for mark in marks] == ["none", "2.5", "none", "1"]
+    assert [(part.value, part.n) for part in trend(choosing, points, "gamma_c")] == [
+        ("none", 2),
+        ("1", 1),
+        ("2.5", 1),
+    ]
+
+
 @pytest.mark.parametrize("count", [1, 5, 8])
 def test_values_that_were_tried_once_have_no_line_through_them(sweep: Sweep, count: int) -> None:
     assert trend(sweep, SPREAD[:count], "alpha_v") == []
