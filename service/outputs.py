@@ -239,6 +239,15 @@ class DifferenceOut(Output):
     worst_case: float | None
 
 
+class NotComparableOut(Output):
+    """Two arms that no verdict is given on, since they were measured on other images."""
+
+    a: str
+    b: str
+    #: The fields and their values, in words.
+    reason: str
+
+
 class FieldValuesOut(Output):
     """A field that is not the same in all arms, with the value of each."""
 
@@ -263,6 +272,7 @@ class ComparisonOut(Output):
     margin: float | None
     arms: list[ComparedArmOut]
     differences: list[DifferenceOut]
+    not_comparable: list[NotComparableOut]
     detectable_difference: float | None
     differing_fields: list[FieldValuesOut]
     mixed_provenance: list[OriginOut]

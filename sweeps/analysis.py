@@ -161,6 +161,8 @@ def compare_arms(arms: Sequence[ArmResult], metric: str) -> list[Comparison]:
         (a, b)
         for a, b in itertools.combinations(usable, 2)
         if bool(a.test_error_values) == bool(b.test_error_values)
+        # Errors on other data tell nothing about what was varied.
+        and a.params.get("dataset") == b.params.get("dataset")
     ]
     differences = [welch(_compared(a), _compared(b)) for a, b in pairs]
     adjusted = holm([difference.p_value for difference in differences])

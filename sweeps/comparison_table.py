@@ -43,6 +43,10 @@ def comparison_text(found: Mapping[str, Any], form: Format = "text") -> str:
     if found["differences"]:
         rows = [_difference(row, short) for row in found["differences"]]
         parts.append(table_text(_DIFFERENCES, rows, form, f"{metric}: a minus b"))
+    if found["not_comparable"]:
+        unlike = [[row["a"], row["b"], row["reason"]] for row in found["not_comparable"]]
+        head = ["a", "b", "why there is no verdict"]
+        parts.append(table_text(head, unlike, form, "Not comparable"))
     for key, name, caption in (
         ("differing_fields", "field", "Fields that differ between the arms"),
         ("mixed_provenance", "what", "Mixed provenance"),

@@ -20,6 +20,7 @@ from ndadam.statistics import (
     paired,
     welch,
 )
+from sweeps.comparable import cautions, not_comparable
 from sweeps.comparison_arms import Arm, ArmRef, collect, objective_of
 from sweeps.spec_model import SpecModel
 from sweeps.store import Store
@@ -84,22 +85,24 @@ def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
     notes: list[str] = []
     usable = [arm for arm in arms if _is_usable(arm, metric, notes)]
     pairing, margin = _declared(arms, notes)
+    pairs, unlike = _sorted_pairs(usable, baseline, metric)
+    judged = [arm for arm in usable if any(arm in pair for pair in pairs)]
+    found = _judged(pairs, metric, pairing=pairing, margin=margin, maximize=maximize)
     return {
         "metric": metric,
         "direction": "maximize" if maximize else "minimize",
         "pairing": pairing,
         "margin": margin,
         "arms": [_arm_row(arm, metric) for arm in arms],
-        "differences": [
-            vars(pair)
-            for pair in _pairs(
-                usable, baseline, metric, pairing=pairing, margin=margin, maximize=maximize
-            )
-        ],
-        "detectable_difference": _detectable(usable, metric, pairing=pairing),
+        "differences": [vars(pair) for pair in found],
+        "not_comparable": unlike,
+        "detectable_difference": _detectable(judged, metric, pairing=pairing),
         "differing_fields": _differing(arms),
         "mixed_provenance": _mixed(arms),
-        "notes": notes + _warnings(arms) + _doubts(usable, metric, pairing=pairing),
+        "notes": notes
+        + cautions(pairs, metric)
+        + _warnings(arms)
+        + _doubts(usable, metric, pairing=pairing),
     }
 
 
@@ -174,22 +177,32 @@ def _declared(arms: Sequence[Arm], notes: list[str]) -> tuple[bool, float | None
 # --- Differences --------------------------------------------------------------------------------
 
 
-def _pairs(
-    arms: Sequence[Arm],
-    baseline: Arm | None,
+def _sorted_pairs(
+    arms: Sequence[Arm], baseline: Arm | None, metric: str
+) -> tuple[list[tuple[Arm, Arm]], list[dict[str, str]]]:
+    """The pairs that a verdict can be given on, and the others with the reason by name."""
+    pairs, unlike = [], []
+    for a, b in itertools.combinations(arms, 2):
+        if baseline is not None and a is not baseline and b is not baseline:
+            continue
+        # The baseline is what others are held against.
+        first, second = (b, a) if a is baseline else (a, b)
+        reason = not_comparable(first, second, metric)
+        if reason:
+            unlike.append({"a": first.label, "b": second.label, "reason": reason})
+        else:
+            pairs.append((first, second))
+    return pairs, unlike
+
+
+def _judged(
+    pairs: Sequence[tuple[Arm, Arm]],
     metric: str,
     *,
     pairing: bool,
     margin: float | None,
     maximize: bool,
 ) -> list[Pair]:
-    pairs = [
-        (a, b)
-        for a, b in itertools.combinations(arms, 2)
-        if baseline is None or a is baseline or b is baseline
-    ]
-    # The baseline is what others are held against.
-    pairs = [(b, a) if a is baseline else (a, b) for a, b in pairs]
     judged = [_difference(a, b, metric, pairing=pairing) for a, b in pairs]
     adjusted = holm([difference.p_value for difference, _ in judged])
     return [

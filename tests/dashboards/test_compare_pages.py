@@ -6,8 +6,11 @@ from starlette.testclient import TestClient
 from dashboards.compare_plots import difference_plot
 from dashboards.compare_view import difference, refs_of
 from dashboards.differing import differing_fields
+from sweeps.records import NewTrial, SweepState, TrialState
+from sweeps.store import Store
 from tests.dashboards.conftest import Seeded
 from tests.dashboards.page_reading import open_page
+from worker.measurement import Report
 
 
 def row(**changes: object) -> dict[str, object]:
@@ -139,3 +142,52 @@ class TestPage:
         arms = f"arm={seeded.sweep}:t0&arm={seeded.sweep}:t9"
 
         assert "empty" in client.get(f"/compare/plots/differences.json?{arms}").json()
+
+
+def trained(store: Store, name: str, errors: list[float], **config: object) -> str:
+    """A complete sweep of one point, with the validation error of each seed."""
+    spec = {"objective": {"metric": "validation_error", "direction": "minimize"}}
+    store.create_sweep("sweep", spec, name=name, num_trials=len(errors))
+    claim = store.claim("test")
+    assert claim is not None
+    for seed, error in enumerate(errors):
+        new = NewTrial(0, seed, {"lr": 0.1}, {"seed": seed, **config}, f"{name}{seed}")
+        (trial,) = store.add_trials(claim, [new])
+        attempt = store.start_attempt(claim, trial.number)
+        report = Report(
+            step=10, num_steps=10, status="complete", metrics={"validation_error": error}
+        )
+        store.record(claim, trial.number, attempt.id, [report])
+        done = TrialState.COMPLETE
+        store.finish_attempt(
+            claim, trial.number, attempt.id, done, "complete", trial_state=done, objective=error
+        )
+    store.release(claim, SweepState.COMPLETE, "all done")
+    return claim.sweep_id
+
+
+def test_arms_of_other_data_get_no_verdict_and_the_page_says_why(
+    empty_store: Store, empty_client: TestClient
+) -> None:
+    digits = trained(empty_store, "on-digits", [0.10, 0.12], dataset="digits", split_seed=0)
+    again = trained(empty_store, "again", [0.11, 0.14], dataset="digits", split_seed=0)
+    cifar = trained(empty_store, "on-cifar", [0.30, 0.31], dataset="cifar10", split_seed=3)
+
+    page = open_page(empty_client, f"/compare?arm={digits}&arm={again}&arm={cifar}")
+
+    judged, *unlike = page.tables["Differences"][1:]
+    assert judged[-1] == "not shown"
+    why = "Other data: dataset digits and cifar10; errors on other images: split_seed 0 and 3"
+    assert [line[1:] for line in unlike] == [[why, "not comparable"]] * 2
+
+
+def test_a_comparison_without_any_verdict_still_says_why(
+    empty_store: Store, empty_client: TestClient
+) -> None:
+    one = trained(empty_store, "one", [0.10, 0.12], dataset="digits", split_seed=0)
+    other = trained(empty_store, "other", [0.30, 0.31], dataset="digits", split_seed=1)
+
+    page = open_page(empty_client, f"/compare?arm={one}&arm={other}")
+
+    assert [line[-1] for line in page.tables["Differences"][1:]] == ["not comparable"]
+    assert "differences" not in page.plots

@@ -23,14 +23,23 @@ ADAM = [0.20, 0.24, 0.21, 0.22]
 def finished(client, store, spec):
     """Makes a complete sweep of one point: its test errors by seed, its provenance."""
 
-    def make(name, errors, *, provenance=None, state=SweepState.COMPLETE, lost=(), **changes):
+    def make(
+        name,
+        errors,
+        *,
+        config=None,
+        provenance=None,
+        state=SweepState.COMPLETE,
+        lost=(),
+        **changes,
+    ):
         sweep = client.post(
             "/api/v1/sweeps",
             json=spec | {"name": name, "replicates": max(1, len(errors))} | changes,
         ).json()
         claim = store.claim("tester")
         assert claim is not None
-        config = {"optimizer": name.split()[0], "dataset": "made-up", "depth": 10}
+        config = {"optimizer": name.split()[0], "dataset": "made-up", "depth": 10} | (config or {})
         for seed, error in enumerate([*errors, *lost]):
             new = NewTrial(0, seed, {"alpha_v": 0.05}, config | {"seed": seed}, f"key-{name}")
             trial = store.add_trials(claim, [new])[0]
@@ -300,3 +309,67 @@ class TestTables:
 
         assert answer.status_code == 200
         assert "11.50" in answer.text
+
+
+class TestWhatCannotBeHeldAgainstEachOther:
+    def test_errors_on_other_data_get_no_verdict_and_the_data_are_named(self, client, finished):
+        ids = [
+            finished("sgd", SGD, config={"dataset": "cifar10"}),
+            finished("ndadam", NDADAM, config={"dataset": "cifar100"}),
+            finished("adam", ADAM, config={"dataset": "cifar100"}),
+        ]
+        found = compared(client, *ids)
+
+        # Holm's correction is for the one verdict that is given.
+        assert [(row["a"], row["b"]) for row in found["differences"]] == [("ndadam #0", "adam #0")]
+        assert found["differences"][0]["p_holm"] == pytest.approx(welch(NDADAM, ADAM).p_value)
+        assert [(row["a"], row["b"]) for row in found["not_comparable"]] == [
+            ("sgd #0", "ndadam #0"),
+            ("sgd #0", "adam #0"),
+        ]
+        reason = "other data: dataset cifar10 and cifar100"
+        assert {row["reason"] for row in found["not_comparable"]} == {reason}
+
+    def test_other_bytes_under_one_name_are_other_data(self, client, finished):
+        one, other = (
+            finished(name, errors, provenance={"data": {"name": "made-up", "checksum": checksum}})
+            for name, errors, checksum in (("sgd", SGD, "aa11"), ("ndadam", NDADAM, "bb22"))
+        )
+        found = compared(client, one, other)
+
+        assert found["differences"] == []
+        assert "checksums aa11 and bb22" in found["not_comparable"][0]["reason"]
+        assert found["detectable_difference"] is None
+
+    def test_a_split_matters_to_the_validation_error_and_is_named_beside_the_test_error(
+        self, client, finished
+    ):
+        one = finished("sgd", SGD, config={"split_seed": 0, "validation_fraction": 0.2})
+        other = finished("ndadam", NDADAM, config={"split_seed": 3, "validation_fraction": 0.2})
+
+        validation = compared(client, one, other, metric="validation_error")
+        test = compared(client, one, other)
+
+        assert validation["differences"] == []
+        assert validation["not_comparable"][0]["reason"] == (
+            "errors on other images: split_seed 0 and 3"
+        )
+        assert test["differences"][0]["verdict"] == "higher"
+        assert any(note.endswith("split_seed 0 and 3.") for note in test["notes"])
+
+    def test_another_recipe_is_named_beside_its_verdict(self, client, finished):
+        one = finished("sgd", SGD, config={"recipe": "paper-tf"})
+        other = finished("ndadam", NDADAM, config={"recipe": "paper-wrn"})
+        found = compared(client, one, other)
+
+        assert len(found["differences"]) == 1
+        expected = "Not trained alike, which may be the difference: recipe paper-tf and paper-wrn."
+        assert expected in found["notes"]
+
+    def test_a_table_says_why_there_is_no_verdict(self, client, finished):
+        one = finished("sgd", SGD, config={"dataset": "cifar10"})
+        other = finished("ndadam", NDADAM, config={"dataset": "cifar100"})
+        body = {"arms": [{"sweep": one}, {"sweep": other}]}
+        text = client.post(COMPARISONS, params={"format": "markdown"}, json=body).text
+
+        assert "| sgd #0 | ndadam #0 | other data: dataset cifar10 and cifar100 |" in text
