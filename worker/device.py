@@ -46,6 +46,17 @@ def card_bytes(device: torch.device) -> int | None:
     return int(torch.cuda.get_device_properties(device).total_memory)
 
 
+def wake_autograd(device: torch.device) -> None:
+    """Let torch's thread for gradients begin to work on a card.
+
+    Where its first call is one of cuBLAS, as in a backward pass that begins with a matrix product,
+    torch warns that the thread has no context yet.
+    """
+    if device.type == "cuda":
+        one = torch.ones((), device=device, requires_grad=True)
+        torch.autograd.backward(one * one)
+
+
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
     """bf16 arithmetic with fp32 weights where the config asks for it."""
     if config.precision == "bf16":

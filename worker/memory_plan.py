@@ -148,8 +148,10 @@ def _bytes_per_weight(config: TrainConfig, measured: bool) -> int:
     working = 2 if config.precision == "bf16" else 4
     # Before a report each weight is copied, and with SGD the share of weight decay is followed.
     diagnostics = 8 if config.optimizer == "sgd" else 4
-    # A measurement keeps the weights of the step before, two more gradients, and shadow moments.
-    diagnostics += 16 if measured else 0
+    # A measurement keeps the weights of the step before, what was added to them, their gradients,
+    # decay's share and shadow moments; products of up to eight pairs of these; and in between the
+    # tangents, with two numbers of their vectors repeated.
+    diagnostics += 20 + 32 + 16 if measured else 0
     return 4 + 4 + working + state[config.optimizer] + diagnostics
 
 

@@ -15,7 +15,7 @@ from worker.augment import Pixels
 from worker.batches import BatchStream
 from worker.checkpoint_writer import CheckpointWriter
 from worker.config import TrainConfig
-from worker.device import HAS_TRITON, autocast
+from worker.device import HAS_TRITON, autocast, wake_autograd
 from worker.device_data import load_run_data
 from worker.dynamics import Dynamics, follow_curve
 from worker.eager_steps import EagerSteps
@@ -73,6 +73,7 @@ class Run:
         measured = measurement.model_dump_json() if measurement else "nothing"
         #: What a checkpoint must have been written for.
         self.key = f"{config.key()} seed {config.seed} measuring {measured}"
+        wake_autograd(device)
         torch.manual_seed(config.seed)
         self.data = load_run_data(config, home, device)
         self.length = run_length(config, len(self.data.train_indices))

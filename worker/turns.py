@@ -7,6 +7,7 @@ while it has the turn, so that a run computes what it would alone.
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import Enum
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -63,6 +64,7 @@ class _ProcessState:
     def installed(self) -> Iterator[None]:
         others = self._random_states()
         with ExitStack() as stack:
+            stack.enter_context(_own_stream(self._device))
             stack.enter_context(arithmetic(self._config, self._device))
             stack.enter_context(_torch_threads(self._threads))
             self._set_random_states(self._random)
@@ -88,6 +90,27 @@ def _generators(device: torch.device) -> list[torch.Generator]:
     torch.cuda.init()  # type: ignore[no-untyped-call]
     index = torch.cuda.current_device() if device.index is None else device.index
     return [torch.default_generator, torch.cuda.default_generators[index]]
+
+
+@contextmanager
+def _own_stream(device: torch.device) -> Iterator[None]:
+    """Launch on another stream than the default one, unless somebody has chosen one.
+
+    A graph cannot be captured on the default stream. Memory that was used on a stream is kept for
+    it, so all that a run launches, captured or not, and all runs of a process had better share one.
+    """
+    if device.type != "cuda" or torch.cuda.current_stream(device) != torch.cuda.default_stream(
+        device
+    ):
+        yield
+        return
+    with torch.cuda.stream(_stream_of_runs(torch.cuda.current_device())):
+        yield
+
+
+@cache
+def _stream_of_runs(_card: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 @contextmanager

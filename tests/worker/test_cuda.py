@@ -94,7 +94,7 @@ def test_batches_of_both_sizes_are_replayed(data_home, tiny_config):
     run.tally.drain()
 
     # 84 images in batches of 20 leave 4.
-    assert set(run.steps._graphs) == {20, 4}
+    assert {size for size, _ in run.steps._graphs} == {20, 4}
     assert run.tally._images == 6 * 84
 
 
@@ -352,11 +352,13 @@ def test_the_memory_of_a_measured_run_is_below_its_plan(data_home, tiny_config):
     )
     config = config.model_copy(update={"steps": 60}).resolved()
     plan = memory_plan(config, dataset_info("digits", data_home), measured=True)
+    measurement = Measurement(shadow_betas=(0.9, 0.99))
+    list(train(config, data_home=data_home, measurement=measurement))
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
 
-    measurement = Measurement(shadow_betas=(0.9, 0.99))
     list(train(config, data_home=data_home, measurement=measurement))
 
     assert torch.cuda.max_memory_reserved() - before < plan.choosing + plan.own
