@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.formatting import config_value
+from dashboards.importance_notes import branch_name
 from dashboards.plots import LEGEND_BELOW, Plot, Row, colour, figure
 from dashboards.quantities import quantity
 
@@ -22,7 +22,7 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
     traces = []
     for index, row in enumerate(rows):
         mine = [name for name in fields if name in row["fields"]]
-        name = _branch(row)
+        name = branch_name(row["branch"])
         traces.append(
             {
                 "type": "bar",
@@ -48,17 +48,13 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
         },
         name="importance",
         height=max(200, 90 + 26 * sum(len(row["fields"]) for row in rows)),
-        **(LEGEND_BELOW if len(rows) > 1 else {}),
+        # A single branch is named too: its bars are not of all points.
+        **(LEGEND_BELOW if any(row["branch"] for row in rows) else {}),
     )
     table: list[Row] = [
-        (_branch(row), field, row["fields"][field], row["points"])
+        (branch_name(row["branch"]), field, row["fields"][field], row["points"])
         for row in rows
         for field in reversed(fields)
         if field in row["fields"]
     ]
     return Plot(drawn, ("branch", "field", "importance", "points"), table)
-
-
-def _branch(row: Mapping[str, Any]) -> str:
-    fixed = ", ".join(f"{quantity(k).name} {config_value(v)}" for k, v in row["branch"].items())
-    return fixed or "all points"

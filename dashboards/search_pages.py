@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from dashboards.contour_plot import both_numeric, contour_plot
 from dashboards.error_pages import PageRoute, error_page
+from dashboards.importance_notes import why_no_importance
 from dashboards.importance_plot import importance_plot
 from dashboards.parallel_plot import parallel_plot
 from dashboards.plot_answers import Form, plot_answer
@@ -45,11 +46,7 @@ def importance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Res
     """What sets the best points apart, as the sweep's driver found it."""
     sweep = store.get_sweep(sweep_id)
     rows = (sweep.result or {}).get("importance")
-    empty = (
-        "Importance is not computed yet; it comes with the sweep's next whole analysis."
-        if rows is None
-        else "Importance needs 10 finished points that vary two fields or more."
-    )
+    empty = why_no_importance(sweep, is_computed=rows is not None)
     return plot_answer(
         importance_plot(rows or []), form, file_name=f"{sweep_id}-importance", empty=empty
     )

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.error_pages import PageRoute
+from dashboards.importance_notes import importance_notes
 from dashboards.overview import overview_values, sweep_facts
 from dashboards.plot_pages import CURVE_POINTS, curve_metrics
 from dashboards.point_cache import all_points
@@ -76,6 +77,7 @@ def sweep_page(
         metric=metric or objective_metric(sweep),
         sensitivity_note=_sensitivity_note(sweep),
         importance_note=_importance_note(sweep),
+        branch_notes=importance_notes(sweep),
         contour_choices=contour_fields(sweep),
         contour_pair=first_pair(sweep, thinned(all_points(store, sweep))),
         space=space(sweep),

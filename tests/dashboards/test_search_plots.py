@@ -3,16 +3,19 @@
 import math
 import random
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from dashboards.contour_plot import CELLS, contour_plot, surface
+from dashboards.importance_notes import FEWEST_POINTS, importance_notes, why_no_importance
 from dashboards.importance_plot import importance_plot
 from dashboards.parallel_plot import MAX_LINES, UNUSED, parallel_plot
 from dashboards.scales import scale_of
 from dashboards.timeline_plot import LEAST_BAR, MOST_LANES, lanes_of, timeline_plot
 from dashboards.variance_plot import variance_plot
-from sweeps.records import Point, TrialState
+from sweeps.records import Point, Sweep, TrialState
 from sweeps.store_timeline import Span
 from sweeps.variance_share import VarianceShare
 
@@ -27,6 +30,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def point(number: int, mean: float | None, **params: object) -> Point:
     state = TrialState.DIVERGED if mean is None else TrialState.COMPLETE
     return Point("a", number, params, mean, 0.001, 3, state)
+
+
+def varying(spec: dict[str, object]) -> Sweep:
+    """A sweep of which only its spec is read."""
+    return cast("Sweep", SimpleNamespace(spec=spec))
 
 
 def span(trial: int, start: float, end: float | None, pid: int = 1, host: str = "a") -> Span:
@@ -183,6 +191,70 @@ class TestImportance:
         assert plot.figure["layout"]["yaxis"]["categoryarray"][-1] == "γ<sub>C</sub> "
         assert plot.rows[-1] == ("optimizer ndadam", "gamma_c", 1.0, 40)
         assert plot.columns == ("branch", "field", "importance", "points")
+
+    def test_a_branch_that_is_shown_alone_is_named(self) -> None:
+        row = {"branch": {"optimizer": "ndadam"}, "points": 40, "quantile": 0.1}
+
+        alone = importance_plot([row | {"fields": {"alpha_v": 0.9, "gamma_c": 0.1}}])
+        whole = importance_plot([row | {"branch": {}, "fields": {"alpha_v": 0.9, "gamma_c": 0.1}}])
+
+        assert alone.figure["data"][0]["name"] == "optimizer ndadam"
+        assert alone.figure["layout"]["showlegend"]
+        assert not whole.figure["layout"]["showlegend"]
+
+    def test_notes_say_of_which_branch_it_is_and_why_a_field_has_none(self) -> None:
+        def rate(optimizer: str) -> dict[str, object]:
+            return {"kind": "float", "low": 0.01, "high": 1.0, "when": {"optimizer": [optimizer]}}
+
+        optimizers = {"kind": "choice", "values": ["sgd", "ndadam"]}
+        spec = {
+            "space": {
+                "optimizer": optimizers,
+                "lr": rate("sgd"),
+                "alpha_v": rate("ndadam"),
+                "alpha_s": rate("ndadam"),
+            }
+        }
+        chooses, shown, alone = importance_notes(varying(spec))
+
+        assert "optimizer chooses the branch and has none" in chooses
+        assert shown == (
+            "It is of optimizer ndadam (α<sup>v</sup>, α<sup>s</sup>), from 10 finished points of "
+            "the branch on."
+        )
+        assert alone == (
+            "None of optimizer sgd (varies α<sub>0</sub>): one field has no other to be compared "
+            "with."
+        )
+
+    def test_names_in_notes_are_escaped_and_many_branches_are_counted(self) -> None:
+        recipes = {"kind": "choice", "values": [f"<b>{n}" for n in range(9)]}
+        momentum = {"kind": "float", "low": 0.1, "high": 0.9, "when": {"recipe": ["<b>0"]}}
+        depth = {"kind": "int", "low": 10, "high": 28}
+        lr = {"kind": "float", "low": 0.1, "high": 0.9}
+        space = {"recipe": recipes, "momentum": momentum, "depth": depth, "lr": lr}
+        _, shown = importance_notes(varying({"space": space}))
+
+        assert "<b>" not in shown
+        assert "and 3 more" in shown
+
+    def test_a_space_without_branches_needs_no_note(self) -> None:
+        domain = {"kind": "float", "low": 0.01, "high": 1.0}
+
+        assert importance_notes(varying({"space": {"lr": domain, "momentum": domain}})) == []
+
+    def test_a_missing_plot_says_what_it_lacks(self) -> None:
+        domain = {"kind": "float", "low": 0.01, "high": 1.0}
+        two, one = ({"space": dict.fromkeys(names, domain)} for names in (("lr", "eps"), ("lr",)))
+
+        assert "10 finished points" in why_no_importance(varying(two), is_computed=True)
+        assert "not computed yet" in why_no_importance(varying(two), is_computed=False)
+        assert "does not vary two" in why_no_importance(varying(one), is_computed=False)
+
+    def test_notes_promise_what_the_analysis_asks_for(self) -> None:
+        from sweeps import ped_anova
+
+        assert FEWEST_POINTS == ped_anova.FEWEST_POINTS
 
 
 class TestTimeline:
