@@ -45,7 +45,9 @@ class FormShape:
     def filled_from(self, source: Sweep) -> dict[str, Any] | None:
         """The spec to begin with when something recorded is edited; None where it cannot be."""
         if source.kind == self.kind:
-            return small_spec(source.spec, self.model)
+            # Tags and notes as they are now: they can be edited after the spec was handed in.
+            labels = {"tags": list(source.tags), "notes": source.notes}
+            return small_spec({**source.spec, **labels}, self.model)
         return sweep_from_match(source) if self.kind == "sweep" else None
 
 

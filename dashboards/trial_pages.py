@@ -81,7 +81,6 @@ def trial_page(
     """Config, provenance, curves, attempts and log of one trial."""
     sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
     seen = store.last_event_id(sweep.id)
-    live = f"/api/v1/sweeps/{sweep.id}/events?after={seen}"
     names = set(trial.metrics)
     recorded = names | set(store.series_names(sweep.id) if trial.measurement else ())
     return page(
@@ -89,7 +88,8 @@ def trial_page(
         title=f"Trial {trial.number} of {sweep.name}",
         section="matches" if sweep.kind == "match" else "sweeps",
         section_address="/matches" if sweep.kind == "match" else "/",
-        events=None if trial.state.is_finished() else live,
+        events=f"/api/v1/sweeps/{sweep.id}/events?after={seen}",
+        is_over=trial.state.is_finished(),
         metric_plots=[
             (key, caption)
             for key, (caption, members) in METRIC_PLOTS.items()

@@ -205,19 +205,32 @@ const refreshWhole = paced(REDRAW_WHOLE_MS, () => {
   redrawPlots();
 });
 
-function follow(address) {
-  const light = document.getElementById("live");
-  const show = (state, text) => {
-    light.dataset.state = state;
-    light.textContent = text;
-  };
-  const events = new EventSource(address);
+let stream = null;
+let light = { state: "", text: "not live" };
+
+// The light stands in a part of the page that comes anew, and is gone while nothing runs.
+function showLight() {
+  const element = document.getElementById("live");
+  if (!element) return;
+  element.dataset.state = light.state;
+  element.textContent = light.text;
+}
+
+function turnLight(state, text) {
+  light = { state, text };
+  showLight();
+}
+
+function follow() {
+  const source = document.querySelector("[data-events]");
+  if (!source || (stream && stream.readyState !== EventSource.CLOSED)) return;
+  const events = (stream = new EventSource(source.dataset.events));
   const refresh = () => {
     refreshParts();
     refreshWhole();
   };
-  events.onopen = () => show("open", "live");
-  events.onerror = () => show("waiting", events.readyState === EventSource.CLOSED ? "not live: reload the page" : "reconnecting");
+  events.onopen = () => turnLight("open", "live");
+  events.onerror = () => turnLight("waiting", events.readyState === EventSource.CLOSED ? "not live: reload the page" : "reconnecting");
   for (const kind of ["message", "sweep", "trial", "progress", "result"]) events.addEventListener(kind, refresh);
   // The sweep is finished. A stream that is not closed here would be opened again and again.
   events.addEventListener("end", () => {
@@ -256,6 +269,8 @@ async function act(form, event) {
       // A sweep that was made by the action is where to go on.
       const made = response.status === 201 && response.headers.get("Location");
       if (made) location.assign(made.replace("/api/v1", ""));
+      // What was over may go on.
+      follow();
     } else {
       const body = await response.json().catch(() => ({}));
       notice(body.detail || `The service answered ${response.status}.`);
@@ -279,6 +294,12 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("select[data-plot-select]")) choosePlot(event.target);
 });
 
-for (const element of document.querySelectorAll("[data-plot]")) near.observe(element);
-const stream = document.querySelector("[data-events]");
-if (stream) follow(stream.dataset.events);
+
+// Plots and the light may come with a part of the page. What is watched already stays so.
+function takeIn() {
+  for (const element of document.querySelectorAll("[data-plot]")) near.observe(element);
+  showLight();
+}
+document.addEventListener("htmx:after:swap", takeIn);
+takeIn();
+if (!document.querySelector("[data-over]")) follow();

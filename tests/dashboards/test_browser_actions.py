@@ -34,6 +34,8 @@ class TestActions:
             page.get_by_role("button", name="Extend", exact=True).click()
             expect(page.locator("#notice")).to_contain_text("Extended", timeout=SOON_MS)
             assert empty_store.get_sweep(sweep).spec["num_points"] == 6
+            # What was over goes on, and the page follows it again.
+            expect(page.locator("#live")).to_have_text("live", timeout=SOON_MS)
             page.goto("about:blank")
 
     def test_tags_and_notes_are_saved(

@@ -72,6 +72,23 @@ class TestLivePage:
             timeout=SOON_MS,
         )
 
+    def test_a_trial_s_page_that_was_opened_before_its_first_report_fills(self, live: Live) -> None:
+        page, number = live.page, live.trial + 1
+        with page.expect_response("**/events*"):
+            page.goto(f"{page.url}/trials/{number}")
+        page.evaluate("window.loadedOnce = true")
+        expect(page.locator("#metrics")).to_contain_text("Nothing was reported yet")
+        expect(page.locator("#record")).to_contain_text("has not been started")
+        expect(page.locator("#live")).to_have_text("live", timeout=SOON_MS)
+
+        params = live.store.trial(live.sweep, number).params
+        attempt = live.store.start_attempt(live.claim, number)
+        live.store.record(live.claim, number, attempt.id, list(seeding.reports(params, 0))[:2])
+
+        expect(page.locator("#metrics .main-svg").first).to_be_visible(timeout=SOON_MS)
+        expect(page.locator("#layers [data-plot]").first).to_be_attached(timeout=SOON_MS)
+        expect(page.locator("#record tbody tr")).to_contain_text("running", timeout=SOON_MS)
+
     def test_pause_is_asked_for_carried_out_and_taken_back(self, live: Live) -> None:
         page = live.page
         page.get_by_role("button", name="Pause").click()

@@ -77,6 +77,18 @@ def test_a_sweep_is_cloned_with_its_settings(client: TestClient, seeded: Seeded)
     assert "Filled from sweep digits-optimizers" in html
 
 
+def test_a_clone_has_the_notes_and_tags_of_today(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    sweep = seeding.create(empty_store, "cloned", notes="first", tags=["old"])
+    form_client.post(f"/sweeps/{sweep}/do/label", data={"notes": "second", "tags": "new, words"})
+
+    html = form_client.get(f"/sweeps/new?source={sweep}").text
+
+    assert value_of(html, "tags") == "new, words"
+    assert re.search(r'id="field-notes"[^>]*>second</textarea>', html)
+
+
 def test_a_match_fills_the_form_around_its_rate(client: TestClient, seeded: Seeded) -> None:
     html = client.get(f"/sweeps/new?source={seeded.match}").text
 
