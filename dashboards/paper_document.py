@@ -22,6 +22,7 @@ from sweeps.paper_figures import (
     TOLERANCE,
     MeasuredRatio,
     balance_by_layer,
+    law_note,
     measured_ratios,
 )
 from sweeps.paper_runs import Arm, PaperRun, PaperRuns
@@ -151,6 +152,7 @@ def _figures(runs: PaperRuns) -> list[Block]:
             "vectors; mean over seeds.",
         ),
         *_ratios(measured_ratios(runs)),
+        Paragraph(law_note(runs)),
         Heading("Figure 2: test accuracy while training"),
         *_drawn(
             figure_2(runs),
@@ -209,11 +211,12 @@ def _balance(runs: PaperRuns) -> list[Block]:
 
 def _ratios(ratios: Sequence[MeasuredRatio]) -> list[Block]:
     rows = tuple(_ratio_row(found) for found in ratios)
-    head = ("curves", "the paper", "expected", LAYER, "least to most", "within", "verdict")
+    head = ("curves", "the paper", "expected", LAYER, "least to most", "within", "laws", "verdict")
     caption = (
         f"Ratios of effective learning rates at {LAYER}: geometric mean over {_SPAN}, with its "
         "95 % interval where two seeds or more have both curves; least and most within it; part of "
-        f"the whole run within {100 * TOLERANCE:.0f} % of the expected ratio."
+        f"the whole run within {100 * TOLERANCE:.0f} % of the expected ratio; and what the laws of "
+        "both optimizers give over the same steps for independent gradients, without any run."
     )
     blocks: list[Block] = [Table(head, rows, caption)]
     layers = [row.layer for row in max((found.layers for found in ratios), key=len)]
@@ -230,14 +233,15 @@ def _ratios(ratios: Sequence[MeasuredRatio]) -> list[Block]:
 def _ratio_row(found: MeasuredRatio) -> tuple[str, ...]:
     ratio, here = found.ratio, found.at(LAYER)
     expected = f"{ratio.expected:g}" if ratio.holds else f"not {ratio.expected:g}"
+    law = f"{found.by_law:.3f}"
     if here is None:
-        return (ratio.label, ratio.claim, expected, "–", "–", "–", found.verdict)
+        return (ratio.label, ratio.claim, expected, "–", "–", "–", law, found.verdict)
     value = f"{here.ratio:.3f}"
     if found.low is not None and found.high is not None:
         value += f" [{found.low:.3f}, {found.high:.3f}]"
     spread = f"{here.least:.3f} to {here.most:.3f}"
     inside = f"{100 * here.fraction_inside:.0f} %"
-    return (ratio.label, ratio.claim, expected, value, spread, inside, found.verdict)
+    return (ratio.label, ratio.claim, expected, value, spread, inside, law, found.verdict)
 
 
 def _final_logits(runs: PaperRuns) -> list[Block]:

@@ -14,7 +14,7 @@ from ndadam.statistics import t_quantile
 from sweeps.batch_specs import keep_specs
 from sweeps.import_results import import_results
 from sweeps.paper import compared_claims, compared_tables
-from sweeps.paper_figures import balance_by_layer, measured_ratios
+from sweeps.paper_figures import balance_by_layer, law_note, measured_ratios
 from sweeps.paper_keep import keep_runs
 from sweeps.paper_runs import PaperRuns, run_of_result, runs_of_folder, runs_of_store
 from sweeps.paper_values import paper_values
@@ -132,6 +132,23 @@ def test_ratios_of_figure_1b_are_means_over_the_middle_of_the_run(runs: PaperRun
     assert halved.verdict == "not run"
     assert halved.layers == ()
     assert matched.low == pytest.approx(matched.high)
+
+
+def test_ratios_of_figure_1b_stand_beside_what_the_laws_give(runs: PaperRuns) -> None:
+    """SGD's rate settles at sqrt(2 lr lambda / (1 + mu)); ND-Adam's is proportional to alpha^v."""
+    overlap, decay, halved, matched = (found.by_law for found in measured_ratios(runs))
+
+    assert overlap == pytest.approx(1, abs=1e-3)
+    # Norms need longer to settle with less decay, hence not quite the root of 2.
+    assert decay == pytest.approx(math.sqrt(2), abs=0.03)
+    assert halved == pytest.approx(2, abs=5e-3)
+    # In equilibrium, its geometric mean over the middle of a cosine.
+    cosine = [0.5 * (1 + math.cos(math.pi * (0.25 + 0.5 * i / 999))) for i in range(1000)]
+    sgd = [math.sqrt(2 * 0.1 * c * 1e-3 / 1.9) for c in cosine]
+    ndadam = [0.05 * c * math.sqrt(0.1 / 1.9) for c in cosine]
+    settled = math.exp(sum(math.log(a / b) for a, b in zip(sgd, ndadam, strict=True)) / 1000)
+    assert matched == pytest.approx(settled, rel=0.02)
+    assert "puts α^v at 0.0506 by the laws, where the paper found 0.05" in law_note(runs)
 
 
 def test_the_balance_of_figure_1a_is_read_at_three_times(runs: PaperRuns) -> None:
