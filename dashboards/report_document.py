@@ -6,11 +6,12 @@ are one file with the figures inside; LaTeX names figures that lie beside it as 
 
 import base64
 import html
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dashboards.markdown_notes import markdown
 from dashboards.report_drawing import Drawing
+from dashboards.report_latex import latex_text, notes_latex
 
 #: What a number begins with; "–" stands for none.
 _NUMERIC = set("0123456789+-−–")
@@ -29,6 +30,13 @@ class Heading:
 @dataclass(frozen=True)
 class Paragraph:
     """Sentences."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What somebody wrote in Markdown."""
 
     text: str
 
@@ -65,7 +73,7 @@ class Picture:
     caption: str
 
 
-Block = Heading | Paragraph | Listing | Table | Picture
+Block = Heading | Paragraph | Notes | Listing | Table | Picture
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,8 @@ def _html(block: Block) -> str:
         return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
     if isinstance(block, Paragraph):
         return f"<p>{html.escape(block.text)}</p>"
+    if isinstance(block, Notes):
+        return f"<div>{markdown(block.text)}</div>"
     if isinstance(block, Listing):
         items = "".join(f"<li>{html.escape(item)}</li>" for item in block.items)
         return f"<ul>{items}</ul>"
@@ -163,6 +173,8 @@ def _markdown(block: Block, address: Callable[[Picture], str]) -> str:
         return f"{'#' * block.level} {_md(block.text)}"
     if isinstance(block, Paragraph):
         return _md(block.text)
+    if isinstance(block, Notes):
+        return block.text.strip()
     if isinstance(block, Listing):
         return "\n".join(f"- {_md(item)}" for item in block.items)
     if isinstance(block, Table):
@@ -192,26 +204,6 @@ def _data_address(picture: Picture) -> str:
 
 # --- LaTeX ---------------------------------------------------------------------------------------
 
-_TEX = {
-    "\\": r"\textbackslash{}",
-    **{c: "\\" + c for c in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{"α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "Δ": r"$\Delta$"},
-    **{"‖": r"$\|$", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "√": r"$\surd$"},
-    **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "κ": r"$\kappa$", "τ": r"$\tau$"},
-    **{
-        "₀": "$_0$",
-        "₁": "$_1$",
-        "₂": "$_2$",
-        "ᵛ": "$^v$",
-        "ˢ": "$^s$",
-        "μ": r"$\mu$",
-        "ε": r"$\epsilon$",
-    },
-    **{"–": "--", "—": "---", "…": r"\ldots{}", "→": r"$\to$", "\N{NARROW NO-BREAK SPACE}": r"\,"},
-}
-
 
 def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
     """A whole LaTeX file; ``picture`` gives the path of a figure's PDF."""
@@ -219,7 +211,7 @@ def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
     return (
         "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n"
         "\\usepackage{booktabs,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
-        f"\\title{{{_tex(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
+        f"\\title{{{latex_text(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
         f"{parts}\n\n\\end{{document}}\n"
     )
 
@@ -227,24 +219,26 @@ def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
 def _latex(block: Block, picture: Callable[[Picture], str]) -> str:
     if isinstance(block, Heading):
         command = "section" if block.level == 2 else "subsection"
-        return f"\\{command}*{{{_tex(block.text)}}}"
+        return f"\\{command}*{{{latex_text(block.text)}}}"
     if isinstance(block, Paragraph):
-        return _tex(block.text)
+        return latex_text(block.text)
+    if isinstance(block, Notes):
+        return notes_latex(block.text)
     if isinstance(block, Listing):
-        items = "\n".join(f"\\item {_tex(item)}" for item in block.items)
+        items = "\n".join(f"\\item {latex_text(item)}" for item in block.items)
         return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
     if isinstance(block, Table):
         return _latex_table(block)
     return (
         "\\begin{figure}[h]\n\\centering\n"
         f"\\includegraphics[width=.85\\linewidth]{{{picture(block)}}}\n"
-        f"\\caption{{{_tex(block.caption)}}}\n\\end{{figure}}"
+        f"\\caption{{{latex_text(block.caption)}}}\n\\end{{figure}}"
     )
 
 
 def _latex_table(table: Table) -> str:
     columns = "".join(_latex_column(table, column) for column in range(len(table.head)))
-    caption = [f"\\caption{{{_tex(table.caption)}}}\\\\"] if table.caption else []
+    caption = [f"\\caption{{{latex_text(table.caption)}}}\\\\"] if table.caption else []
     return "\n".join(
         [
             f"{{\\small\\begin{{longtable}}{{{columns}}}",
@@ -266,16 +260,4 @@ def _latex_column(table: Table, column: int) -> str:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(_tex(cell) for cell in cells) + r" \\"
-
-
-#: An index or exponent in plain text after a symbol: γ_C, α^v.
-_INDEXED = re.compile(r"(?<!\\)\$(\\_|\\textasciicircum\{\})([A-Za-z0-9])(?![A-Za-z0-9])")
-
-
-def _tex(text: str) -> str:
-    """Text with every character that LaTeX would read escaped, and symbols as mathematics."""
-    plain = "".join(_TEX.get(c, c) for c in text)
-    # Symbols side by side are one formula; a dollar of the text is escaped and keeps its own.
-    joined = re.sub(r"(?<!\\)\$\$", "", plain)
-    return _INDEXED.sub(lambda found: ("_" if found[1] == r"\_" else "^") + found[2] + "$", joined)
+    return " & ".join(latex_text(cell) for cell in cells) + r" \\"

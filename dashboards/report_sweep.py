@@ -14,7 +14,16 @@ from dashboards.formatting import (
 from dashboards.plots import OPTIMIZER_COLOURS, dash, inks
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of
-from dashboards.report_document import Block, Document, Heading, Listing, Paragraph, Picture, Table
+from dashboards.report_document import (
+    Block,
+    Document,
+    Heading,
+    Listing,
+    Notes,
+    Paragraph,
+    Picture,
+    Table,
+)
 from dashboards.report_drawing import Line, Mark, interval_chart, line_chart
 from dashboards.report_match import match_blocks
 from dashboards.report_words import interval, plain, settings, signed, symbol
@@ -54,7 +63,7 @@ def _summary(sweep: Sweep) -> str:
 
 
 def _notes(sweep: Sweep) -> list[Block]:
-    blocks: list[Block] = [Paragraph(sweep.notes)] if sweep.notes.strip() else []
+    blocks: list[Block] = [Notes(sweep.notes)] if sweep.notes.strip() else []
     if sweep.tags:
         blocks.append(Paragraph(f"Tags: {', '.join(sweep.tags)}."))
     return blocks

@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dashboards import formatting
+from dashboards.markdown_notes import markdown
 from dashboards.quantities import quantity
 from dashboards.spec_fields import control_id
 from dashboards.static_files import asset_url, plotly_map_style_ids
@@ -52,6 +53,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "config_value": formatting.config_value,
         "duration": formatting.duration,
+        "markdown": markdown,
         "moment": formatting.moment,
         "number": formatting.number,
         "percent": formatting.percent,

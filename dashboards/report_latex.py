@@ -1,0 +1,97 @@
+"""Words of a report in LaTeX: every sign that it would read escaped, symbols as mathematics."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from markdown_it.token import Token
+
+from dashboards.markdown_notes import parsed
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    **{c: "\\" + c for c in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{"α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "Δ": r"$\Delta$"},
+    **{"‖": r"$\|$", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "√": r"$\surd$"},
+    **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "κ": r"$\kappa$", "τ": r"$\tau$"},
+    **{
+        "₀": "$_0$",
+        "₁": "$_1$",
+        "₂": "$_2$",
+        "ᵛ": "$^v$",
+        "ˢ": "$^s$",
+        "μ": r"$\mu$",
+        "ε": r"$\epsilon$",
+    },
+    **{"–": "--", "—": "---", "…": r"\ldots{}", "→": r"$\to$", "\N{NARROW NO-BREAK SPACE}": r"\,"},
+}
+
+#: An index or exponent in plain text after a symbol: γ_C, α^v.
+_INDEXED = re.compile(r"(?<!\\)\$(\\_|\\textasciicircum\{\})([A-Za-z0-9])(?![A-Za-z0-9])")
+
+
+def latex_text(text: str) -> str:
+    """Text with every character that LaTeX would read escaped, and symbols as mathematics."""
+    plain = "".join(_TEX.get(c, c) for c in text)
+    # Symbols side by side are one formula; a dollar of the text is escaped and keeps its own.
+    joined = re.sub(r"(?<!\\)\$\$", "", plain)
+    return _INDEXED.sub(lambda found: ("_" if found[1] == r"\_" else "^") + found[2] + "$", joined)
+
+
+#: LaTeX around the parts of notes. Of a table each row is a line; wide ones are for HTML.
+_AROUND = {
+    "paragraph_close": "\n\n",
+    "bullet_list_open": "\\begin{itemize}\n",
+    "bullet_list_close": "\\end{itemize}\n\n",
+    "ordered_list_open": "\\begin{enumerate}\n",
+    "ordered_list_close": "\\end{enumerate}\n\n",
+    "list_item_open": "\\item ",
+    "blockquote_open": "\\begin{quote}\n",
+    "blockquote_close": "\\end{quote}\n\n",
+    "heading_open": "\\subsection*{",
+    "heading_close": "}\n\n",
+    "th_close": " \\quad ",
+    "td_close": " \\quad ",
+    "tr_close": "\\\\\n",
+    "table_close": "\n",
+    "hr": "\\medskip\n\n",
+    "strong_open": "\\textbf{",
+    "strong_close": "}",
+    "em_open": "\\emph{",
+    "em_close": "}",
+    "softbreak": "\\\\\n",
+    "hardbreak": "\\\\\n",
+}
+_TEXTS: dict[str, Callable[[str], str]] = {
+    "text": latex_text,
+    "code_inline": lambda text: f"\\texttt{{{latex_text(text)}}}",
+    "code_block": lambda text: _listing(text),
+    "fence": lambda text: _listing(text),
+}
+
+
+def notes_latex(text: str) -> str:
+    """Notes, which are Markdown, as LaTeX; the addresses of links stand behind their words."""
+    return re.sub(r"\n{3,}", "\n\n", _written(parsed(text))).strip()
+
+
+def _written(tokens: Sequence[Token]) -> str:
+    found, addresses = [], []
+    for token in tokens:
+        if token.type == "link_open":
+            addresses.append(str(token.attrGet("href")))
+        elif token.type == "link_close":
+            found.append(f" (\\texttt{{{latex_text(addresses.pop())}}})")
+        elif token.type in _TEXTS:
+            found.append(_TEXTS[token.type](token.content))
+        elif token.children:
+            found.append(_written(token.children))
+        else:
+            found.append(_AROUND.get(token.type, ""))
+    return "".join(found)
+
+
+def _listing(text: str) -> str:
+    lines = "\\\\\n".join(f"\\texttt{{{latex_text(line)}}}" for line in text.splitlines())
+    return f"{lines}\n\n"
