@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 
 from dashboards.compare_view import Difference
+from dashboards.formatting import shortened
 from dashboards.plots import PALETTE, Plot, Row, figure
 from dashboards.quantities import quantity
 
 #: Colour and marker by verdict: what is shown is drawn full.
 _STYLES = {"lower": (PALETTE[0], "circle"), "higher": (PALETTE[1], "diamond")}
 _NOT_SHOWN = ("#8A8F98", "circle-open")
+#: Letters of an arm's name beside the plot; longer ones would leave no room for it.
+_NAME = 28
 
 
 def difference_plot(rows: Sequence[Difference], metric: str) -> Plot:
@@ -45,7 +48,8 @@ def difference_plot(rows: Sequence[Difference], metric: str) -> Plot:
         y={
             "title": "pair of arms",
             "tickvals": list(range(len(ordered))),
-            "ticktext": [row.arms for row in ordered],
+            "ticktext": [_label(row.arms) for row in ordered],
+            "tickfont": {"size": 11.5},
             "range": [-0.6, len(ordered) - 0.4],
         },
         name="differences",
@@ -58,3 +62,7 @@ def difference_plot(rows: Sequence[Difference], metric: str) -> Plot:
         (row.arms, row.middle, row.low, row.high, row.p_value, row.verdict) for row in rows
     ]
     return Plot(drawn, ("arms", "difference", "low", "high", "p_holm", "verdict"), table)
+
+
+def _label(arms: str) -> str:
+    return " − ".join(shortened(arm, _NAME) for arm in arms.split(" − "))

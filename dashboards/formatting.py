@@ -76,6 +76,14 @@ def sampled_value(value: Any) -> str:
     return number(value) if isinstance(value, float) else config_value(value)
 
 
+def shortened(text: str, most: int) -> str:
+    """A name in at most ``most`` characters: its beginning and its end, which tell it apart."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - 1 - end]}…{text[-end:]}"
+
+
 def duration(seconds: float | None) -> str:
     """Two units at most: 42 s, 3 min 20 s, 5 h 12 min, 2 d 3 h."""
     if seconds is None or not math.isfinite(seconds):

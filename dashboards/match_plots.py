@@ -60,17 +60,22 @@ def match_curves(
         traces += _ratio_traces(steps, source, target, tolerance)
     drawn = figure(
         traces,
-        x={"title": "step t (optimizer steps)", "rangemode": "tozero", "anchor": "y2"},
+        x={
+            "title": "step t (optimizer steps)",
+            "rangemode": "tozero",
+            **({"anchor": "y2"} if target else {}),
+        },
         y={
             "title": "‖Δw‖/‖w‖ (per step)",
-            "domain": [0.36, 1],
+            "domain": [0.36 if target else 0, 1],
             **log_axis([*source, *target]),
             "range": readable_range([*source, *target]),
         },
         name="match-curves",
-        height=520,
+        height=520 if target else 380,
         shapes=_window(verdict),
-        yaxis2=_ratio_axis(),
+        # The panel below comes with the target's first curve.
+        **({"yaxis2": _ratio_axis()} if target else {}),
         **LEGEND_BELOW,
     )
     columns = ("step", "source", "target", "target_low", "target_high", "formula")

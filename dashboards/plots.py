@@ -7,6 +7,7 @@ dark. Marks use the colours of Okabe and Ito (2008), which stay apart for colour
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 #: One colour per optimizer, the same on every page.
 OPTIMIZER_COLOURS = {"ndadam": "#0072B2", "sgd": "#D55E00", "adam": "#009E73", "adamw": "#CC79A7"}
 DASHES = ("solid", "dash", "dot", "dashdot")
+
+#: Pixels of a legend's letter, of what stands before a label, of its rows, and of its width.
+_LETTER, _KEY, _LEGEND_ROW, _LEGEND_WIDTH = 7, 45, 24, 860
 
 Row = tuple[Any, ...]
 
@@ -196,3 +200,12 @@ LEGEND_BELOW: dict[str, Any] = {
     "showlegend": True,
     "legend": {"orientation": "h", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"},
 }
+
+
+def legend_room(labels: Iterable[str]) -> int:
+    """Pixels that a legend below takes beyond two rows, on the narrowest page that is looked after.
+
+    Labels are shown whole, so that long ones would leave little of the figure's height to the plot.
+    """
+    length = sum(_LETTER * len(re.sub("<[^>]+>", "", label)) + _KEY for label in labels)
+    return _LEGEND_ROW * max(0, math.ceil(length / _LEGEND_WIDTH) - 2)

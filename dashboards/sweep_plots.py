@@ -15,6 +15,7 @@ from dashboards.plots import (
     dash,
     figure,
     inks,
+    legend_room,
     log_axis,
     wide_axis,
 )
@@ -112,7 +113,7 @@ def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
             **wide_axis([what.shown(m) for curve in curves for m in curve.mean]),
         },
         name=f"curves-{metric.replace('/', '-')}",
-        height=380,
+        height=380 + legend_room(curve.label for curve in curves),
         **LEGEND_BELOW,
     )
     return Plot(drawn, ("point", "step", "mean", "sd", "seeds"), rows)

@@ -1,5 +1,7 @@
 """The page that compares: what it is given, what it says of it, and its plots."""
 
+from dataclasses import replace
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -73,6 +75,13 @@ class TestDifferences:
         assert first["marker"]["symbol"] == "circle"
         assert second["marker"]["symbol"] == "circle-open"
         assert plot.figure["layout"]["xaxis"]["title"]["text"].endswith("(percentage points)")
+
+    def test_long_names_leave_room_for_the_plot(self) -> None:
+        named = replace(difference("validation_error", row()), arms=f"{'a' * 99} #1 − b #2")
+
+        axis = difference_plot([named], "validation_error").figure["layout"]["yaxis"]
+
+        assert axis["ticktext"] == [f"{'a' * 18}…{'a' * 6} #1 − b #2"]
 
 
 def test_fields_that_differ_are_lined_up_and_seeds_are_not() -> None:

@@ -15,6 +15,7 @@ from dashboards.formatting import (
     plus_minus,
     quantity_value,
     sampled_value,
+    shortened,
     symbol,
 )
 from dashboards.quantities import layer_order, quantity
@@ -135,6 +136,11 @@ def test_progress_is_whole_percent() -> None:
 )
 def test_a_sampled_value_has_four_digits_or_a_word(value: object, text: str) -> None:
     assert sampled_value(value) == text
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
+    assert shortened("walk-optimizers sgd #0", 22) == "walk-optimizers sgd #0"
+    assert shortened("a-very-long-name-of-a-sweep sgd #12", 22) == "a-very-long-na…sgd #12"
 
 
 def test_the_papers_symbols_are_used_where_there_are_any() -> None:

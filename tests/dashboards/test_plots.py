@@ -96,6 +96,15 @@ class TestLearningCurves:
         styles = [(trace["line"]["color"], trace["line"]["dash"]) for trace in drawn]
         assert len(set(styles)) == len(many)
 
+    def test_long_labels_make_the_figure_higher_and_not_the_plot_smaller(self) -> None:
+        def height(label: str) -> int:
+            curves = [Curve(f"{n} {label}", [1], [0.5], [None], [1]) for n in range(6)]
+            found: int = learning_curves("train_loss", curves).figure["layout"]["height"]
+            return found
+
+        assert height("adam") == height("<sup>adam</sup>") == 380
+        assert height("a name of many words " * 4) > 450
+
 
 class TestSensitivity:
     SETTINGS = (
@@ -269,6 +278,10 @@ class TestMatchPlots:
 
         names = [trace["name"] for trace in plot.figure["data"]]
         assert names == ["sgd ± 5 %", "source: sgd", "closed form with lag"]
+        # And has all of the plot, until there is a ratio to draw below it.
+        assert plot.figure["layout"]["yaxis"]["domain"] == [0, 1]
+        assert "yaxis2" not in plot.figure["layout"]
+        assert self.plot().figure["layout"]["yaxis2"]["domain"][1] < 0.36
         assert table(plot.csv())[0]["target"] == ""
 
     @pytest.mark.parametrize(
