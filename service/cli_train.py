@@ -21,13 +21,14 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from sweeps.explain import explain
 from worker.config import FieldError, TrainConfig
 from worker.errors import WorkerError
 
 if TYPE_CHECKING:
     from worker.measurement import Report
 
-#: Shown beside the bar, in this order.
+#: Shown above the bar at every report, in this order.
 _HEADLINE = ("train_loss", "train_error", "validation_error", "test_error")
 #: Exit codes: what was asked for is wrong; the loss became NaN or infinite; stopped by Ctrl-C.
 REFUSED, DIVERGED, INTERRUPTED = 2, 3, 130
@@ -59,8 +60,9 @@ def train(
         config = parse_assignments(assignments or [])
         last = _run(config, data_home, checkpoint_dir, json_lines)
     except ValidationError as error:
-        for line in validation_sentences(error):
-            errors.print(f"refused: {line}", markup=False, highlight=False, soft_wrap=True)
+        for item in explain(error):
+            line = f"refused: {item['path']}: {item['reason']}"
+            errors.print(line, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(REFUSED) from None
     except FieldError as error:
         _refuse(errors, f"{error.field}: {error}")
@@ -92,23 +94,6 @@ def parse_assignments(assignments: list[str]) -> TrainConfig:
     return TrainConfig.model_validate(fields)
 
 
-def validation_sentences(error: ValidationError) -> list[str]:
-    """One "field: rule" sentence for each thing that is wrong with a config."""
-    found = []
-    for item in error.errors():
-        cause = item.get("ctx", {}).get("error")
-        path = ".".join(
-            str(part) for part in item["loc"] if isinstance(part, int) or part.islower()
-        )
-        if isinstance(cause, FieldError):
-            path = cause.field
-        reason = item["msg"].removeprefix("Value error, ")
-        if not isinstance(cause, FieldError):
-            reason += f", got {item['input']!r}"
-        found.append(f"{path}: {reason}")
-    return found
-
-
 def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
@@ -135,15 +120,15 @@ def _run(
                 typer.echo(last.model_dump_json())
             return last
         with _progress() as progress:
-            task = progress.add_task("training", total=None, headline="", rate="")
+            task = progress.add_task("training", total=None, rate="")
             for last in reports:
                 progress.update(
                     task,
                     completed=last.step,
                     total=last.num_steps,
-                    headline=_headline(last),
                     rate=f"{last.metrics.get('images_per_second', 0):,.0f} images/s",
                 )
+                progress.print(_headline(last), highlight=False, soft_wrap=True)
     if last is not None:
         Console().print(_metrics_table(last))
     return last
@@ -152,22 +137,23 @@ def _run(
 def _progress() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=None),  # what the rest leaves
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
         TextColumn("eta"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[headline]}"),
+        expand=True,
     )
 
 
 def _headline(report: "Report") -> str:
-    return "  ".join(
+    found = [
         f"{name} {_shown(name, report.metrics[name])}"
         for name in _HEADLINE
         if name in report.metrics
-    )
+    ]
+    return "  ".join([f"step {report.step:,}", *found])
 
 
 def _metrics_table(report: "Report") -> Table:

@@ -78,6 +78,7 @@ def _rule(name: str, item: Any) -> str:
     message: str = item["msg"].removeprefix("Value error, ")
     for word in ("Input", "List", "Dictionary", "Tuple", "String"):
         message = message.replace(f"{word} should", f"{name} should")
+    message = message.replace("a valid tuple", "a list")  # what a tuple is written as
     # How pydantic came to it helps nobody.
     return message.partition(" after validation")[0].partition(", unable to parse")[0]
 

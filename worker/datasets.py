@@ -234,6 +234,11 @@ def _read_header(path: Path) -> tuple[DatasetInfo, int]:
         info = DatasetInfo(**values)
     except (ValueError, TypeError, AttributeError) as error:
         raise DatasetRefused(f"{path} has a damaged header; prepare it again") from error
+    if info.name != path.name.removesuffix(_SUFFIX):  # what is done for a name would be undone
+        raise DatasetRefused(
+            f"{path} holds the set {info.name!r}: call it {info.name}{_SUFFIX} again, or import "
+            "its source under another name"
+        )
     start = 16 + length
     return info, start + -start % _ALIGNMENT
 

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 _SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 )
+_GREY = frozenset({"1", "L", "LA", "La"})
+_OPAQUE = 255
 _TEST_NAMES = ("test", "val", "validation")
 
 
 def read_image_folder(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     """``path/train/<class>/*`` and ``path/test/<class>/*``; every image of one size.
 
-    Images are grey (one channel) when all of them are, else RGB. Classes are sorted by name.
+    Images are grey (one channel) when all of them are, else RGB. Classes are sorted by name. Names
+    that begin with a dot, which systems and tools leave behind, are passed over.
     """
     train = path / "train"
     test = next((path / name for name in _TEST_NAMES if (path / name).is_dir()), path / "test")
@@ -39,22 +42,34 @@ def read_image_folder(path: Path) -> tuple[Arrays, tuple[str, ...]]:
             f"{path}: train and test must have the same classes, {different[0]!r} is only in one"
         )
     files = [_files_by_class(folder, classes) for folder in (train, test)]
-    mode = _common_mode([file for part in files for file, _ in part])
+    if empty := {*classes} - {classes[label] for _, label in files[0]}:
+        raise DatasetRefused(f"{train / min(empty)} must hold at least one image, got none")
+    are_grey = [_is_grey(file) for part in files for file, _ in part]  # each is looked at
+    mode = "L" if all(are_grey) else "RGB"
     (x_train, y_train), (x_test, y_test) = (_read(part, mode) for part in files)
     return Arrays(x_train, y_train, x_test, y_test), classes
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(p.name for p in folder.iterdir() if p.is_dir()))
+    return tuple(sorted(p.name for p in _entries(folder) if p.is_dir()))
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder, by name, without ``.ipynb_checkpoints``, ``._1.png`` and their like."""
+    return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
 
 
 def _files_by_class(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
-    found = [
-        (file, label)
-        for label, name in enumerate(classes)
-        for file in sorted((folder / name).iterdir())
-        if file.suffix.lower() in _SUFFIXES
-    ]
+    found = []
+    for label, name in enumerate(classes):
+        for file in _entries(folder / name):
+            if file.is_dir():
+                raise DatasetRefused(
+                    f"{file} must not be there: images lie in the folder of their class itself, "
+                    "not in folders inside it"
+                )
+            if file.suffix.lower() in _SUFFIXES:
+                found.append((file, label))
     if not found:
         raise DatasetRefused(f"{folder} must hold images in a folder per class, found none")
     return found
@@ -74,24 +89,34 @@ def _opened(file: Path) -> "Iterator[Image]":
         raise DatasetRefused(f"{file} cannot be read as an image: {error}") from error
 
 
-def _common_mode(files: list[Path]) -> str:
-    modes = set()
-    for file in files:
-        with _opened(file) as image:
-            # Pillow would cut such values off at 255.
-            if image.mode.startswith(("I", "F")):
+def _is_grey(file: Path) -> bool:
+    """Whether an image has one channel. Refuses those that 8-bit pixels could not hold."""
+    with _opened(file) as image:
+        # Pillow would cut such values off at 255.
+        if image.mode.startswith(("I", "F")):
+            raise DatasetRefused(
+                f"{file} must have 8 bits per channel, got the mode {image.mode!r}"
+            )
+        # A photograph with others beside it (MPO) is its first one.
+        if (frames := getattr(image, "n_frames", 1)) > 1 and image.format != "MPO":
+            raise DatasetRefused(f"{file} must hold one image, got {frames}")
+        if image.has_transparency_data:
+            opacity = image.convert("RGBA").getchannel("A").getextrema()[0]
+            if opacity != _OPAQUE:
                 raise DatasetRefused(
-                    f"{file} must have 8 bits per channel, got the mode {image.mode!r}"
+                    f"{file} must have no transparent pixels, whose colours nobody sees: put it on "
+                    f"a background first; got an opacity of {opacity} of {_OPAQUE}"
                 )
-            modes.add(image.mode)
-    return "L" if modes <= {"L", "1"} else "RGB"
+        return image.mode in _GREY
 
 
 def _read(files: list[tuple[Path, int]], mode: str) -> tuple[np.ndarray, np.ndarray]:
     images = []
     for file, _ in files:
         with _opened(file) as image:
-            images.append(np.asarray(image.convert(mode)))
+            # By way of RGBA, which knows what is transparent in a palette.
+            whole = image.convert("RGBA") if image.has_transparency_data else image
+            images.append(np.asarray(whole.convert(mode)))
         if images[-1].shape != images[0].shape:
             raise DatasetRefused(
                 f"every image must have the size of the first, {images[0].shape[1]} x "

@@ -15,6 +15,8 @@ from worker.known_sets import KNOWN_SETS, KnownSet, check_known
 _ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test")
 #: More classes than this are refused: labels are checked against it, and tables stay readable.
 MAX_CLASSES = 1000
+#: Images of a height of 1 or 3 with more channels than this have their axes in another order.
+_CHANNELS = 4
 
 
 def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo:
@@ -133,6 +135,12 @@ def _check_images(name: str, images: np.ndarray, source: str) -> np.ndarray:
         raise DatasetRefused(f"{source}: {name} must be uint8 (0..255), got {images.dtype}")
     if images.ndim == 3:
         images = images[..., None]
+    if images.ndim == 4 and images.shape[1] in (1, 3) and min(images.shape[2:]) > _CHANNELS:
+        raise DatasetRefused(
+            f"{source}: {name} must have its channels last, (images, height, width, channels); got "
+            f"{images.shape}, which is what channels first look like: save "
+            f"{name}.transpose(0, 2, 3, 1)"
+        )
     if images.ndim != 4 or 0 in images.shape:
         raise DatasetRefused(
             f"{source}: {name} must have the shape (images, height, width, channels), got "

@@ -56,12 +56,17 @@ def test_train_prints_reports_as_json_lines(ndsweep, data_home):
         ("alpha_v", "every argument must be KEY=VALUE, got 'alpha_v'"),
         ("alpha_w=1", "alpha_w: there is no field 'alpha_w' in the training config"),
         ("steps=13", "steps must be given once"),
-        ("alpha_v=-1", "alpha_v: Input should be greater than or equal to 0, got -1"),
-        ("alpha_v=fast", "alpha_v: Input should be a valid number, got 'fast'"),
+        ("alpha_v=-1", "alpha_v: alpha_v should be greater than or equal to 0, got -1"),
+        ("alpha_v=fast", "alpha_v: alpha_v should be a valid number, got 'fast'"),
         ("lr=0.1", "lr: lr is not used by optimizer 'ndadam'; remove it (got 0.1)"),
         ("batch_size=200", "batch_size must be given once"),
         ("precision=tf32", "precision: precision must be fp32 or bf16 on a CPU"),
         ("epochs=3", "steps: set steps or epochs, not both"),
+        (
+            "lr_schedule=linear",
+            "lr_schedule: lr_schedule should be 'cosine', 'cosine_epoch' or 'constant', got "
+            "'linear'; or lr_schedule should be a list, got 'linear'",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_one_line_and_an_exit_code(
@@ -132,6 +137,45 @@ def test_digits_need_no_network(ndsweep, tmp_path):
     # Counts per class, means and deviations of the channels.
     for number in ("1,442", "140-147 + 34-36", "73.2", "90.3"):
         assert number in listed
+
+
+def listed(values):
+    return ", ".join(f"{value:.1f}" for value in values)
+
+
+def test_80_characters_cut_no_number_of_a_set_or_a_run(ndsweep, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("x_train", "y_train", "x_test", "y_test")
+    images = np.random.default_rng(0).integers(0, 256, (300, 32, 32, 3), np.uint8)
+    labels = np.arange(300) % 10
+    values = dict(zip(names, (images, labels, images[:100], labels[:100]), strict=True))
+    np.savez(tmp_path / "set.npz", **values)
+    answer = ndsweep(
+        "data", "import", "a-rather-long-name", tmp_path / "set.npz", "--data-home", tmp_path
+    )
+    fields = (
+        "dataset=a-rather-long-name",
+        "depth=10",
+        "widen_factor=1",
+        "steps=2",
+        "report_every=1",
+    )
+
+    trained = ndsweep("train", *fields, "optimizer=sgd", "batch_size=20", "--data-home", tmp_path)
+
+    assert answer.exit_code == trained.exit_code == 0, answer.output + trained.output
+    for word in (
+        "a-rather-long-name",
+        "300 training + 100 test images of 32 x 32 x 3",
+        "10 classes of 30 + 10 images",
+        f"channel means {listed(images.mean((0, 1, 2)))}; "
+        f"deviations {listed(images.std((0, 1, 2)))}",
+    ):
+        assert word in " ".join(answer.output.split())  # lines may be broken, not cut
+    steps = [line for line in trained.output.splitlines() if line.startswith("step ")]
+    assert [line.split("  ")[0] for line in steps] == ["step 1", "step 2"]
+    assert steps[1].count(" %") == 3
+    assert "…" not in answer.output + trained.output
 
 
 def test_a_refused_import_is_one_line(ndsweep, tmp_path):

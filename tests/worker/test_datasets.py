@@ -60,6 +60,15 @@ def test_a_changed_pixel_is_noticed(prepared):
         load_run_data(config, prepared, torch.device("cpu"))
 
 
+def test_a_renamed_file_is_no_other_set(prepared):
+    """What is known of a name, such as CIFAR-10's channel means, would be taken for it."""
+    dataset_path("made-up", prepared).rename(dataset_path("cifar10", prepared))
+
+    with pytest.raises(DatasetRefused, match=r"holds the set 'made-up': call it made-up.ndset"):
+        dataset_info("cifar10", prepared)
+    assert list_datasets(prepared) == []
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import lzma
 import pickle
 import struct
@@ -79,6 +80,10 @@ def test_grey_images_keep_one_channel(tmp_path, made_up_cifar):
         ({"y_test": None}, "y_test missing"),
         ({"x_train": np.zeros((60, 32, 32, 3))}, "x_train must be uint8 .* got float64"),
         ({"x_train": np.zeros((60, 32), np.uint8)}, "x_train must have the shape"),
+        (
+            {"x_train": np.zeros((60, 3, 32, 32), np.uint8)},
+            r"channels last, .* got \(60, 3, 32, 32\).*: save x_train.transpose\(0, 2, 3, 1\)",
+        ),
         ({"x_test": np.zeros((20, 28, 28, 3), np.uint8)}, "images of one shape"),
         ({"x_test": np.zeros((0, 32, 32, 3), np.uint8)}, "x_test must have the shape"),
         ({"y_train": np.zeros(59, int)}, "one label for each of 60 images, got the shape"),
@@ -175,42 +180,96 @@ def test_an_archive_with_damaged_bytes_is_refused(packing, module, where, tmp_pa
         import_dataset("bad", path, tmp_path)
 
 
-def spoil_folder(folder, kind):
-    file = next((folder / "train" / CLASSES[3]).iterdir())
-    if kind == "deep":
-        Image.fromarray(np.full((32, 32), 40_000, np.uint16)).save(file)
-    elif kind == "huge":
-        png = bytearray(file.read_bytes())
-        png[16:24] = struct.pack(">II", 60_000, 60_000)
-        png[29:33] = struct.pack(">I", zlib.crc32(bytes(png[12:29])))
-        file.write_bytes(png)
-    if kind == "size":
-        Image.new("RGB", (30, 32)).save(file)
-    elif kind == "text":
-        file.write_text("no image")
-    elif kind == "class":
-        (folder / "test" / "extra").mkdir()
-    elif kind == "part":
-        (folder / "test").rename(folder / "other")
+def too_large(file):
+    png = bytearray(file.read_bytes())
+    png[16:24] = struct.pack(">II", 60_000, 60_000)
+    png[29:33] = struct.pack(">I", zlib.crc32(bytes(png[12:29])))
+    file.write_bytes(png)
 
 
-@pytest.mark.parametrize(
-    ("kind", "sentence"),
-    [
-        ("size", "size of the first, 32 x 32; .* has 30 x 32"),
-        ("text", "cannot be read as an image"),
-        ("class", "same classes, 'extra' is only in one"),
-        ("part", "test is missing"),
-        ("deep", "8 bits per channel, got the mode 'I;16'"),
-        ("huge", "cannot be read as an image: Image size"),
-    ],
-)
-def test_wrong_folders_of_images_are_refused(kind, sentence, tmp_path, made_up_cifar):
+def one_folder_down(file):
+    (file.parent / "more").mkdir()
+    file.rename(file.parent / "more" / file.name)
+
+
+def half_transparent(file):
+    Image.open(file).convert("RGBA").point(lambda value: value // 2).save(file)
+
+
+def animated(file):
+    frames = [Image.new("L", (32, 32), shade) for shade in (0, 9)]
+    frames[0].save(file.with_suffix(".gif"), save_all=True, append_images=frames[1:])
+
+
+# What is done to one training image of the fourth class, and the refusal.
+SPOILT = {
+    "size": (
+        lambda file: Image.new("RGB", (30, 32)).save(file),
+        "size of the first, 32 x 32; .* has 30 x 32",
+    ),
+    "text": (lambda file: file.write_text("no image"), "cannot be read as an image"),
+    "class": (
+        lambda file: (file.parents[2] / "test" / "extra").mkdir(),
+        "same classes, 'extra' is only in one",
+    ),
+    "part": (
+        lambda file: (file.parents[2] / "test").rename(file.parents[2] / "other"),
+        "test is missing",
+    ),
+    "deep": (
+        lambda file: Image.fromarray(np.full((32, 32), 40_000, np.uint16)).save(file),
+        "8 bits per channel, got the mode 'I;16'",
+    ),
+    "huge": (too_large, "cannot be read as an image: Image size"),
+    "deeper": (one_folder_down, "train/.*/more must not be there: images lie in the folder of"),
+    "empty": (
+        lambda file: [one.unlink() for one in file.parent.iterdir()],
+        "train/.* must hold at least one image, got none",
+    ),
+    "transparent": (half_transparent, "no transparent pixels, .* an opacity of 127 of 255"),
+    "palette": (
+        lambda file: Image.new("P", (32, 32)).save(file, transparency=0),
+        "no transparent pixels, .* an opacity of 0 of 255",
+    ),
+    "frames": (animated, "must hold one image, got 2"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_wrong_folders_of_images_are_refused(kind, tmp_path, made_up_cifar):
     folder = write_images(made_up_cifar, tmp_path / "images")
-    spoil_folder(folder, kind)
+    spoil, sentence = SPOILT[kind]
+    spoil(min((folder / "train" / CLASSES[3]).iterdir()))
 
     with pytest.raises(DatasetRefused, match=sentence):
         import_dataset("bad", folder, tmp_path)
+
+
+def test_what_systems_and_tools_leave_in_a_folder_is_no_part_of_a_set(tmp_path, made_up_cifar):
+    folder = write_images(made_up_cifar, tmp_path / "images")
+    info = import_dataset("clean", folder, tmp_path)
+    (folder / "train" / ".ipynb_checkpoints").mkdir()
+    (folder / "train" / CLASSES[0] / "._0001.png").write_bytes(b"Mac OS X")
+    (folder / "test" / CLASSES[0] / "Thumbs.db").write_bytes(b"Windows")
+
+    assert import_dataset("used", folder, tmp_path).checksum == info.checksum
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("RGBA", 3), ("LA", 1), ("P", 3), ("1", 1)])
+def test_an_image_without_transparent_pixels_is_what_is_seen(mode, channels, tmp_path):
+    seen = Image.effect_noise((6, 5), 90).convert("1" if mode == "1" else "L")
+    for part, name in itertools.product(("train", "test"), "ab"):
+        (tmp_path / "images" / part / name).mkdir(parents=True)
+        opaque = {"transparency": bytes([255] * 256)} if mode == "P" else {}
+        seen.convert(mode).save(tmp_path / "images" / part / name / "ü 1.PNG", "PNG", **opaque)
+
+    import_dataset("mine", tmp_path / "images", tmp_path)
+
+    found = load("mine", tmp_path).arrays.x_train
+    assert found.shape == (2, 5, 6, channels)
+    np.testing.assert_array_equal(
+        found[1], np.asarray(seen.convert("L"))[..., None] + [0] * channels
+    )
 
 
 def test_a_damaged_npz_and_a_strange_file_are_refused(tmp_path, made_up_cifar):
