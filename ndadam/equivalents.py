@@ -6,6 +6,7 @@ print(equivalents(optimizer, model, num_steps=6000, dynamics=dynamics, probe=fou
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -44,6 +45,7 @@ class Equivalents:
         not_these_layers: Layers most of whose vectors have no effective learning rate, because the
             loss sees how long they are.
         warnings: Sentences.
+        limited_by_eps: Layers whose length the loss sees only through the eps of a normalisation.
     """
 
     source: OptimizerSetting
@@ -59,6 +61,7 @@ class Equivalents:
     trust_until_step: int
     not_these_layers: tuple[str, ...]
     warnings: tuple[str, ...]
+    limited_by_eps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         own, momentum = self.source.optimizer, self.source.averaging
@@ -74,9 +77,7 @@ class Equivalents:
                 f"not to be trusted within {self.num_steps} steps, of which norms need "
                 f"{self.trust_from_step} to settle"
             )
-        layers = "for every layer"
-        if self.not_these_layers:
-            layers = f"not for {', '.join(self.not_these_layers)}, whose length the loss sees"
+        layers = layers_in_words(self.not_these_layers, self.limited_by_eps) or "for every layer"
         return f"Your {_words(self.source)} equals {', '.join(equals.values())}; {where}; {layers}."
 
 
@@ -134,14 +135,32 @@ def equivalents(
         trust_until_step=found.trust_until_step,
         not_these_layers=layers_without_rate(probe),
         warnings=found.warnings,
+        limited_by_eps=probe.limited_by_eps if probe is not None else (),
     )
 
 
 def layers_without_rate(probe: ProbeResult | None) -> tuple[str, ...]:
-    """Layers of which most vectors are "neither": the loss sees how long they are."""
+    """Trained layers of which most vectors are "neither": the loss sees how long they are."""
     if probe is None:
         return ()
-    return tuple(layer for layer, kind in probe.layer_classes().items() if kind == "neither")
+    kinds = probe.layer_classes()
+    return tuple(
+        layer for layer, kind in kinds.items() if kind == "neither" and layer not in probe.frozen
+    )
+
+
+def layers_in_words(without_rate: Sequence[str], limited_by_eps: Sequence[str]) -> str:
+    """Which layers an answer is not for, and why; empty where there are none."""
+    others = [layer for layer in without_rate if layer not in limited_by_eps]
+    found = []
+    if others:
+        found.append(f"not for {', '.join(others)}, whose length the loss sees")
+    if limited_by_eps:
+        found.append(
+            f"not exactly for {', '.join(limited_by_eps)}, whose length the loss sees through the "
+            "eps of a normalisation"
+        )
+    return "; ".join(found)
 
 
 def product_of_decay(setting: OptimizerSetting, effective_lr: float) -> float:

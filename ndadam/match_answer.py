@@ -80,8 +80,13 @@ class MeasuredMatch:
             )
         if self.trust_until_step is not None:
             found.append(f"To be trusted until step {self.trust_until_step}.")
-        if self.not_these_layers:
+        limited = self.probe.limited_by_eps
+        others = [layer for layer in self.not_these_layers if layer not in limited]
+        if others:
+            found.append(f"Not for {', '.join(others)}: the loss sees how long they are.")
+        if limited:
             found.append(
-                f"Not for {', '.join(self.not_these_layers)}: the loss sees how long they are."
+                f"Not exactly for {', '.join(limited)}: the loss sees how long they are through "
+                "the eps of a normalisation."
             )
         return " ".join(found)

@@ -28,6 +28,8 @@ from ndadam.theory import Criterion, burn_in_steps, fit_rate
 SLOPE_RANGE = (0.5, 1.5)
 #: The block of a bootstrap spans at least this many 1 / (1 - beta1).
 _BLOCK_BETA1 = 3
+#: Beyond this many seeds nobody wants to know how many exactly.
+_MANY_SEEDS = 64
 #: Least squares compares curves smoothed over this share of the window, or over a block if longer.
 _SMOOTHED_SHARE = 20
 
@@ -312,12 +314,14 @@ def judge(
     inside: float,
     num_seeds: int,
     log_error: float | None = None,
+    seeds_help: bool = True,
 ) -> Finding:
     """Matched only where the whole interval lies inside the tolerance and nothing drifts.
 
     ``moved`` is the drift of a window that should be stationary, None where the criterion allows
     ratios to change along the run; ``log_error`` the RMS log error that the schedule criterion
-    must keep inside the tolerance as well. A ratio that merely is not significantly different
+    must keep inside the tolerance as well; ``seeds_help`` is False where one recorded source sets
+    the interval, whatever the number of targets. A ratio that merely is not significantly different
     from 1 is "not shown".
     """
     name = _NAMES[criterion]
@@ -332,10 +336,12 @@ def judge(
     if not equivalence_of_logs(ratio.low, ratio.high, tolerance).shown:
         if ratio.low > bound or ratio.high < -bound:
             reason = "the two differ by more than the tolerance"
-        elif abs(ratio.value) > bound:
+        elif abs(ratio.value) >= bound:
             reason = "the measured ratio lies outside the tolerance"
         else:
             reason = "the interval reaches outside the tolerance; more seeds or steps narrow it"
+            if seeds_help:
+                reason += f" ({_seeds_enough(ratio, bound, num_seeds)} would, if the ratio stays)"
     elif moved is not None and _drifts(moved, bound):
         reason = (
             f"the ratio still moves by {100 * math.expm1(moved.value):+.1f} % between the halves "
@@ -348,6 +354,13 @@ def judge(
     return Finding(
         "matched", f"Matched ({label}, inside tolerance for {inside:.2f} of the run): {found}."
     )
+
+
+def _seeds_enough(ratio: LogRatio, bound: float, num_seeds: int) -> str:
+    """Seeds with which an interval around the same ratio would be inside ``bound``, in words."""
+    room = bound - abs(ratio.value)
+    enough = max(num_seeds + 1, math.ceil(num_seeds * (ratio.half_width / room) ** 2))
+    return f"about {enough} seeds" if enough <= _MANY_SEEDS else f"more than {_MANY_SEEDS} seeds"
 
 
 def _drifts(moved: LogRatio, bound: float) -> bool:

@@ -1,6 +1,5 @@
 """Short trainings on anybody's network and loop, with their weight dynamics recorded."""
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from ndadam.dynamics import DynamicsRecord
 from ndadam.effective_lr import EffectiveLR
 from ndadam.lag import Factor
+from ndadam.model_copy import copy_of, same_randomness_after
 from ndadam.optimizer_laws import OptimizerSetting
 from ndadam.probe import ProbeResult
 from ndadam.torch_settings import build_optimizer
@@ -70,7 +70,7 @@ class Loop:
         shadow_betas: tuple[float, float] | None = None,
     ) -> MeasuredRun:
         """Train a copy of the model. Torch's generators are put back afterwards."""
-        model = copy.deepcopy(self.model).train()
+        model = copy_of(self.model).train()
         optimizer = build_optimizer(
             setting, model, alpha_s=self.alpha_s, decay_scalars=self.decay_scalars
         )
@@ -78,7 +78,7 @@ class Loop:
         full = [group["lr"] for group in optimizer.param_groups]
         losses: list[Tensor] = []
         diverged_at = None
-        with torch.random.fork_rng(), torch.enable_grad():
+        with same_randomness_after(model), torch.enable_grad():
             torch.manual_seed(seed)
             stream = endless(self.batches, seed)
             for step in range(self.num_steps):

@@ -1,19 +1,20 @@
 """Which weight vectors the loss does not see the size of.
 
 The effective learning rate describes a vector only if scaling it leaves the loss alone. Then the
-gradient is orthogonal to it (Euler), which one backward pass in float64 can check.
+gradient is orthogonal to it (Euler), which one backward pass can check (``probe_pass``).
 """
 
-import copy
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ndadam.residual_streams import Stream, find_streams, parameters_of
+from ndadam.probe_pass import Gradients, Loss, gradients, refuse_nothing_to_probe
+from ndadam.residual_streams import Stream, parameters_of
 from ndadam.weight_vectors import WeightVectors, weight_vectors
 
 VectorClass = Literal["invariant", "jointly_invariant", "eps_limited", "neither"]
@@ -25,6 +26,8 @@ INVARIANT, JOINTLY_INVARIANT, EPS_LIMITED, NEITHER = range(4)
 _INVARIANT_BELOW = 1e-3
 # AdamP's threshold delta / sqrt(D) for a projection at run time, delta = 0.1 (arXiv:2006.08217).
 _NEITHER_ABOVE = 0.1
+# A layer in which so many vectors pass that chance would do it more rarely than this is invariant.
+_BY_CHANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,21 @@ class ProbeResult:
     Attributes:
         classes: Layer -> class of each of its vectors. "invariant": the loss ignores the size of
             this vector. "jointly_invariant": it ignores a common factor on all vectors that write
-            to the same residual channel. "eps_limited": between the thresholds, as under a large
-            eps in batch normalisation. "neither": the size matters, or the gradient was zero.
+            to the same residual channel. "eps_limited": between the thresholds, and below them
+            without the eps of normalisations. "neither": the size matters, or the gradient was
+            zero.
         cosines: Layer -> |cos| of the angle between gradient and vector.
         streams: Residual streams that were judged together: (layer, first channel) of each writer.
+        frozen: Layers that are not trained. Their vectors, without gradients, are "neither".
+        limited_by_eps: Layers most of whose vectors only the eps of a normalisation keeps from
+            being invariant, however far: a smaller eps makes them so.
     """
 
     classes: dict[str, tuple[VectorClass, ...]]
     cosines: dict[str, tuple[float, ...]]
     streams: tuple[Stream, ...] = ()
+    frozen: tuple[str, ...] = ()
+    limited_by_eps: tuple[str, ...] = ()
 
     def counts(self) -> dict[VectorClass, int]:
         """Number of vectors in each class."""
@@ -57,54 +66,102 @@ class ProbeResult:
 def probe(
     model: nn.Module,
     batch: Any,
-    loss: Callable[[nn.Module, Any], Tensor],
+    loss: Loss,
     residual_groups: Sequence[Sequence[tuple[Tensor, int]]] | None = None,
 ) -> ProbeResult:
     """Class every weight vector of ``model`` by one backward pass on a float64 copy.
 
-    The model, its gradients and its running statistics stay untouched. The copy is in training
-    mode, so batch normalisations use the statistics of ``batch``.
+    The model, its gradients, its running statistics and torch's generators stay untouched. The copy
+    is in training mode, so batch normalisations use the statistics of ``batch``. Where some vectors
+    are not invariant, a second pass without the eps of normalisations tells whether that is why.
 
     Args:
         model: Any module.
-        batch: What ``loss`` takes; its floating-point tensors (also inside tuples, lists and dicts)
-            are converted to float64.
+        batch: What ``loss`` takes; its floating-point tensors (also inside tuples, lists, mappings
+            and dataclasses) are converted to float64.
         loss: ``loss(model, batch)`` returns a scalar tensor.
         residual_groups: Residual streams as ``WideResNet.residual_groups`` lists them, in
             parameters of ``model``. Vectors of one channel are judged together. None: the model's
             own ``residual_groups()`` if it has them, else those found by following the forward
             pass; an empty list: no streams.
+
+    Raises:
+        TypeError: ``model`` is no module.
+        ValueError: Nothing to probe: no weight vectors, all of them frozen, a loss that is no
+            finite scalar of the model, a model that cannot be copied.
     """
-    double = copy.deepcopy(model).double().train()
-    double.zero_grad(set_to_none=True)
-    vectors = weight_vectors(double)
-    originals = weight_vectors(model)
-    with torch.enable_grad():
-        value, found = find_streams(vectors, lambda: loss(double, _to_double(batch)))
-        torch.autograd.backward(value)
+    vectors = weight_vectors(model)
+    refuse_nothing_to_probe(model, vectors)
+    found = gradients(model, batch, loss)
     own = getattr(model, "residual_groups", None)
     if residual_groups is None and callable(own):
         residual_groups = own()
-    streams = found if residual_groups is None else _by_layer(residual_groups, originals)
-    gw, gg, ww = (torch.cat(parts) for parts in zip(*map(_moments, vectors), strict=True))
-    lengths = torch.cat([torch.full((v.count,), float(v.length)) for v in vectors]).to(gw)
-    codes = _judge(gw, gg, ww, lengths)
-    if streams:
-        units, num_units = unit_index(originals, parameters_of(streams, originals))
-        _judge_jointly_(codes, gw, gg, ww, lengths, units.to(gw.device), num_units)
-    cosines = _cosine(gw, gg, ww)
-    counts = [v.count for v in originals]
+    streams = found.streams if residual_groups is None else _by_layer(residual_groups, vectors)
+    judged = _judged(found, vectors, streams)
+    codes, saved = judged.codes, torch.zeros_like(judged.codes, dtype=torch.bool)
+    if found.has_eps and bool((codes >= EPS_LIMITED).any()):
+        bare = _judged(gradients(model, batch, loss, without_eps=True), vectors, streams)
+        saved = (codes >= EPS_LIMITED) & (bare.codes < EPS_LIMITED)
+        judged = replace(judged, cosines=torch.minimum(judged.cosines, bare.cosines))
+    codes[(codes == EPS_LIMITED) & ~saved] = NEITHER
+    _demote_chance_(judged, vectors)
+    cosines = _cosine(found.gw, found.gg, found.ww).cpu()
+    parts = list(zip(vectors, *(_split(t, vectors) for t in (codes, cosines, saved)), strict=True))
     return ProbeResult(
-        {
-            v.layer: tuple(CLASSES[code] for code in part)
-            for v, part in zip(originals, torch.split(codes.cpu(), counts), strict=True)
-        },
-        {
-            v.layer: tuple(part.tolist())
-            for v, part in zip(originals, torch.split(cosines.cpu(), counts), strict=True)
-        },
+        {v.layer: tuple(CLASSES[code] for code in part) for v, part, _, _ in parts},
+        {v.layer: tuple(part.tolist()) for v, _, part, _ in parts},
         tuple(streams),
+        frozen=tuple(v.layer for v in vectors if not v.parameter.requires_grad),
+        limited_by_eps=tuple(v.layer for v, _, _, part in parts if 2 * int(part.sum()) > v.count),
     )
+
+
+def _split(values: Tensor, vectors: Sequence[WeightVectors]) -> Sequence[Tensor]:
+    return torch.split(values, [v.count for v in vectors])
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Every vector by the thresholds alone, and what was held against them; (N,) on the CPU each.
+
+    Of a vector that was judged with others, |cos| and elements of all of them.
+    """
+
+    codes: Tensor
+    cosines: Tensor
+    lengths: Tensor
+
+
+def _judged(
+    found: Gradients, vectors: Sequence[WeightVectors], streams: Sequence[Stream]
+) -> _Judged:
+    gw, gg, ww = found.gw.cpu(), found.gg.cpu(), found.ww.cpu()
+    lengths = torch.cat([torch.full((v.count,), float(v.length)) for v in vectors]).to(gw)
+    alone = _Judged(_judge(gw, gg, ww, lengths), _cosine(gw, gg, ww), lengths)
+    if not streams:
+        return alone
+    units, num_units = unit_index(vectors, parameters_of(streams, vectors))
+    return _judged_jointly(alone, gw, gg, ww, units, num_units)
+
+
+def _demote_chance_(judged: _Judged, vectors: Sequence[WeightVectors]) -> None:
+    """Make "neither" of the few vectors of a layer that a random gradient would have orthogonal.
+
+    A random direction in d dimensions has |cos| < c with probability 2 c sqrt(d / 2 pi).
+    """
+    parts = (judged.codes, judged.cosines, judged.lengths)
+    for codes, cosines, lengths in zip(*(_split(t, vectors) for t in parts), strict=True):
+        passed = codes < EPS_LIMITED
+        k, n = int(passed.sum()), len(codes)
+        if k == 0:
+            continue
+        c, d = float(cosines[passed].max()), float(lengths[passed].max())
+        chance = min(1.0, 2 * c * math.sqrt(d / (2 * math.pi)))
+        if chance == 0:
+            continue
+        ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+        if ways + k * math.log(chance) > math.log(_BY_CHANCE):
+            codes[passed] = NEITHER
 
 
 def _by_layer(
@@ -144,25 +201,6 @@ def unit_index(
     return torch.cat(parts), next_unit
 
 
-def _to_double(batch: Any) -> Any:
-    if isinstance(batch, Tensor):
-        return batch.double() if batch.is_floating_point() else batch
-    if isinstance(batch, tuple | list):
-        return type(batch)(_to_double(item) for item in batch)
-    if isinstance(batch, dict):
-        return {key: _to_double(item) for key, item in batch.items()}
-    return batch
-
-
-@torch.no_grad()
-def _moments(v: WeightVectors) -> tuple[Tensor, Tensor, Tensor]:
-    """<g, w>, ||g||^2 and ||w||^2 of each vector, three times (V,)."""
-    w = v.parameter.movedim(v.vector_dim, 0).flatten(1)
-    grad = v.parameter.grad
-    g = torch.zeros_like(w) if grad is None else grad.movedim(v.vector_dim, 0).flatten(1)
-    return (g * w).sum(1), g.square().sum(1), w.square().sum(1)
-
-
 def _cosine(gw: Tensor, gg: Tensor, ww: Tensor) -> Tensor:
     return (gw.abs() / (gg * ww).sqrt()).nan_to_num(0.0)
 
@@ -172,19 +210,13 @@ def _judge(gw: Tensor, gg: Tensor, ww: Tensor, lengths: Tensor) -> Tensor:
     codes = torch.full_like(gw, EPS_LIMITED, dtype=torch.long)
     codes[cosine > _NEITHER_ABOVE / lengths.sqrt()] = NEITHER
     codes[cosine < _INVARIANT_BELOW] = INVARIANT
-    codes[gg * ww == 0] = NEITHER
+    codes[~(gg * ww > 0)] = NEITHER  # nan too
     return codes
 
 
-def _judge_jointly_(
-    codes: Tensor,  # (N,) updated in place
-    gw: Tensor,
-    gg: Tensor,
-    ww: Tensor,
-    lengths: Tensor,
-    units: Tensor,
-    num_units: int,
-) -> None:
+def _judged_jointly(
+    alone: _Judged, gw: Tensor, gg: Tensor, ww: Tensor, units: Tensor, num_units: int
+) -> _Judged:
     """Give vectors that share a residual channel the verdict on their sum.
 
     One by one some would pass by chance: where two share a channel, their radial parts are equal
@@ -195,7 +227,13 @@ def _judge_jointly_(
         return values.new_zeros(num_units).index_add_(0, units, values)
 
     members = per_unit(torch.ones_like(gw))
-    joint = _judge(per_unit(gw), per_unit(gg), per_unit(ww), per_unit(lengths))
+    sums = per_unit(gw), per_unit(gg), per_unit(ww)
+    lengths = per_unit(alone.lengths)
+    joint = _judge(*sums, lengths)
     joint[joint == INVARIANT] = JOINTLY_INVARIANT
-    judged = (members > 1)[units]
-    codes[judged] = joint[units][judged]
+    shared = (members > 1)[units]
+    return _Judged(
+        torch.where(shared, joint[units], alone.codes),
+        torch.where(shared, _cosine(*sums)[units], alone.cosines),
+        torch.where(shared, lengths[units], alone.lengths),
+    )

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from ndadam.lag import lag_curve
 from ndadam.matching import smooth
@@ -30,28 +29,17 @@ from sweeps.match_result import (
     MatchResult,
     SourceFindings,
     Stage,
-    Verdict,
 )
 from sweeps.match_runs import MatchRuns, layers_of, mean_metric, probe_of
 from sweeps.match_series import rms_over
 from sweeps.match_spec import MatchSpec
 from sweeps.match_state import MatchState
 from sweeps.match_verdict import earned, layer_rows, measured_rates, refusal
+from sweeps.match_warnings import warnings
 from sweeps.records import Attempt, Trial
 
 #: Points of a stored curve, at most.
 MAX_POINTS = 500
-#: Outside these a value is worth a sentence. Gain: oscillation below, strong signal above.
-_USUAL_GAIN = (0.7, 1.3)
-_USUAL_MEMORY = (0.9, 1.1)
-#: The source's measured rate over that of its settings; networks stay within a tenth.
-_USUAL_SIZE = 1.2
-_SMALL_KAPPA = 0.05
-_SMALL_RESIDUAL = 0.01
-_ONE_RECORDED_RUN = (
-    "The source is one recorded run: how its seeds differ is in no interval, and the gain A is not "
-    "known before calibration."
-)
 
 
 def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchResult:
@@ -80,10 +68,8 @@ def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchRe
         cost=_cost(runs),
         comparison=_comparison(spec, state),
         warnings=[
-            *_warnings(prediction, state, probe, verdict),
-            *_about_size(spec, source),
-            *([_ONE_RECORDED_RUN] if spec.source.curve is not None else []),
-            *([state.uncompared] if state.uncompared is not None else []),
+            *(prediction.warnings if prediction else ()),
+            *warnings(spec, state, source, probe, verdict),
         ],
     )
 
@@ -241,7 +227,7 @@ def _calibration_rows(state: MatchState) -> list[CalibrationRow]:
     ]
 
 
-# --- Curves, cost, warnings ----------------------------------------------------------------------
+# --- Curves, cost --------------------------------------------------------------------------------
 
 
 def _curves(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Curves:
@@ -296,76 +282,3 @@ def seconds_of(trial: Trial) -> float:
         for span in spans
         if span.started_at is not None and span.finished_at is not None
     )
-
-
-def _warnings(
-    prediction: Prediction | None,
-    state: MatchState,
-    probe: dict[str, Any],
-    verdict: Verdict | None,
-) -> list[str]:
-    found = list(prediction.warnings) if prediction else []
-    found += _about_gradients(state)
-    memory = mean_metric(state.sources, "gradient_memory")
-    is_open = verdict is not None and verdict["state"] == "not shown"
-    if is_open and memory is not None and not _USUAL_MEMORY[0] <= memory <= _USUAL_MEMORY[1]:
-        found.append(
-            f"Over the source's run gradients were {memory:.2f} times what the second moment "
-            "remembered: ND-Adam's rate lags until they are steady. A smaller beta2 or a later "
-            "window shortens the wait."
-        )
-    neither = probe.get("counts", {}).get("neither", 0)
-    if neither:
-        found.append(
-            f"{neither} weight vectors are neither invariant nor jointly invariant: the formulas "
-            "do not hold for them, and the headline leaves them out."
-        )
-    return found
-
-
-def _about_size(spec: MatchSpec, source: SourceFindings) -> list[str]:
-    """Where a stationary source moved at another rate than its settings give."""
-    e, measured = source["effective_lr"], source["measured"]
-    if spec.chosen_criterion() != "stationary" or e is None or measured is None:
-        return []
-    ratio = measured["value"] / e
-    if abs(math.log(ratio)) <= math.log(_USUAL_SIZE):
-        return []
-    remedy = (
-        "the match is to what was measured"
-        if spec.source.curve is None
-        else "look whether units and settings are those of the recording"
-    )
-    return [
-        f"In the window the source ran at {measured['value']:.3g} per step, {ratio:.2f} times the "
-        f"{e:.3g} that its settings give in equilibrium: {remedy}."
-    ]
-
-
-def _about_gradients(state: MatchState) -> list[str]:
-    """What the source's measurements say about the formulas' assumptions."""
-    found = []
-    kappa = mean_metric(state.sources, "kappa")
-    if kappa is not None and abs(kappa) > _SMALL_KAPPA:
-        found.append(
-            f"The loss is not blind to the length of the weights (kappa = {kappa:.2f}, 0 would "
-            "be): e* does not hold exactly, the measured source does."
-        )
-    residual = mean_metric(state.sources, "balance_residual")
-    if residual is not None and abs(residual) > _SMALL_RESIDUAL:
-        found.append(
-            f"The balance law is off by {100 * residual:.1f} %, which no training explains: "
-            "gradients may have been clipped or scaled between backward and step."
-        )
-    low, high = _USUAL_GAIN
-    if state.sources and not low <= state.gain <= high:
-        found.append(
-            f"The gain A is {state.gain:.2f}: "
-            + (
-                "gradients of successive steps oppose each other, a sign of a rate near the edge "
-                "of stability."
-                if state.gain < low
-                else "gradients of successive steps agree strongly."
-            )
-        )
-    return found

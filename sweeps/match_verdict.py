@@ -64,6 +64,7 @@ def earned(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Verdict:
         inside=inside,
         num_seeds=len(state.verdicts),
         log_error=_log_error(spec, source, target) if criterion == "schedule" else None,
+        seeds_help=spec.source.curve is None,
     )
     return Verdict(
         state=finding.state,

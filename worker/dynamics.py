@@ -119,7 +119,11 @@ class Recorder:
     ) -> None:
         self._measurement = measurement
         found = probed(config, model, batch)
-        self.probed = {"counts": found.counts(), "layers": found.layer_classes()}
+        self.probed = {
+            "counts": found.counts(),
+            "layers": found.layer_classes(),
+            "limited_by_eps": list(found.limited_by_eps),
+        }
         self._effective = EffectiveLR(
             model,
             optimizer,

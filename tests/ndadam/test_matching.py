@@ -264,7 +264,9 @@ def ratio_of(low, high):
     ("low", "high", "state", "words"),
     [
         (-0.02, 0.03, "matched", r"Matched \(stationary, ±5 %, inside tolerance for 0.90"),
-        (-0.03, 0.06, "not shown", "more seeds or steps narrow it"),
+        # 3 (0.045 / (0.0488 - 0.015))^2 = 5.3 seeds.
+        (-0.03, 0.06, "not shown", r"more seeds or steps narrow it \(about 6 seeds would, if"),
+        (-0.03, 0.126, "not shown", "more than 64 seeds would"),
         (0.06, 0.09, "not shown", "differ by more than the tolerance"),
         (0.01, 0.11, "not shown", "lies outside the tolerance"),
     ],

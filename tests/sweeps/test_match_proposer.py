@@ -261,7 +261,11 @@ def test_long_range_asks_the_target_for_other_steps():
 def test_measurements_that_break_the_formulas_assumptions_are_pointed_out():
     world = World(shadow_gain=0.5)
     world.extra = {"kappa": 0.2, "balance_residual": 0.03, "gradient_memory": 0.6}
-    world.probe = {"counts": {"invariant": 40, "neither": 10}, "layers": {}}
+    world.probe = {
+        "counts": {"invariant": 40, "neither": 10},
+        "layers": {"conv1": "invariant", "conv2": "eps_limited", "linear1": "neither"},
+        "limited_by_eps": ["conv2"],
+    }
 
     warnings = " ".join(run(match_spec(max_corrections=0), world)[0].result()["warnings"])
 
@@ -270,7 +274,8 @@ def test_measurements_that_break_the_formulas_assumptions_are_pointed_out():
         "balance law is off by 3.0 %",
         "gain A is 0.50",
         "0.60 times what the second moment remembered",
-        "10 weight vectors are neither",
+        "10 weight vectors are neither invariant nor jointly invariant, most of linear1: ",
+        "not small beside what it normalises after conv2: ",
     ):
         assert part in warnings
 
