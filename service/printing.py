@@ -76,6 +76,7 @@ def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
     console.print(f"[bold]{escape(sweep.name)}[/] {sweep.state}{reason}")
     if sweep.kind == "match" and sweep.result:
         print_match(console, sweep.result)
+        print_cost(console, sweep.result)
     elif sweep.kind == "sweep" and any(sweep.trials.values()):
         print_results(console, service.analysis(sweep.id))
 
@@ -124,6 +125,28 @@ def print_match(console: Console, result: dict[str, Any]) -> None:
     comparison = result.get("comparison")
     if comparison:
         console.print(escape(comparison["sentence"]))
+    notes = list(result.get("warnings", []))
+    if verdict and verdict["schedule"]:
+        notes.append(
+            f"The schedule's {len(verdict['schedule'])} points, for lr_schedule of a config, are "
+            "result.verdict.schedule of GET /api/v1/matches/ID."
+        )
+    for note in notes:
+        console.print(f"[yellow]note[/] {escape(note)}")
+
+
+def print_cost(console: Console, result: dict[str, Any]) -> None:
+    """What the stages of a match took, in a line."""
+    stages = result.get("cost", [])
+    if stages:
+        console.print(
+            "cost "
+            + ", ".join(
+                f"{one['stage']} {one['trials']} x {one['steps'] // one['trials']:,} steps in "
+                f"{one['seconds']:.0f} s"
+                for one in stages
+            )
+        )
 
 
 def _rate(value: float | None) -> str:

@@ -260,7 +260,7 @@ def _formula(spec: MatchSpec, steps: Sequence[int]) -> list[float]:
 
 def _cost(runs: MatchRuns) -> list[CostRow]:
     rows = []
-    for role in ("source", "calibration", "verdict"):
+    for role in ("source", "calibration", "verdict", "comparison"):
         trials = [trial for trial in runs.all() if trial.role == role]
         if trials:
             rows.append(

@@ -102,6 +102,10 @@ class MatchProposer:
         assert now.rate is not None
         pairs = comparison_proposals(self._spec, len(now.rounds), now.rate, now.points)
         outcome = self._runs.outcome(pairs)
+        if isinstance(outcome, Finished):
+            now.uncompared = (
+                f"There is no comparison, because {outcome.reason}. A retry trains it again."
+            )
         if not isinstance(outcome, list):
             return outcome
         diverged = [trial for trial in outcome if trial.state is TrialState.DIVERGED]
@@ -162,6 +166,8 @@ class MatchProposer:
 
     def _stage(self, proposals: list[Proposal], name: str) -> Step | list[Trial]:
         outcome = self._runs.outcome(proposals)
+        if isinstance(outcome, Finished):
+            self._now.stopped = outcome.reason
         if isinstance(outcome, list):
             for trial in outcome:
                 if trial.state is TrialState.DIVERGED:

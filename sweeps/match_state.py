@@ -53,3 +53,5 @@ class MatchState:
     uncompared: str | None = None
     #: Why the match cannot be made, where it cannot.
     refused: str | None = None
+    #: Why there is no verdict, where a trial failed; a retry may still lead to one.
+    stopped: str | None = None

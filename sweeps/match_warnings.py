@@ -41,6 +41,11 @@ def warnings(
     found += [*_about_classes(probe), *_about_size(spec, source)]
     if spec.source.curve is not None:
         found.append(_ONE_RECORDED_RUN)
+    if state.stopped is not None:
+        found.append(
+            f"There is no verdict, because {state.stopped}: no rate here is confirmed. A retry "
+            "trains it again and goes on."
+        )
     if state.uncompared is not None:
         found.append(state.uncompared)
     return found

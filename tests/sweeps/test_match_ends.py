@@ -77,10 +77,15 @@ def test_a_failed_trial_ends_the_match_and_a_retry_goes_on():
 
     assert proposer.next() == Finished("source trial 1 failed")
     assert proposer.result()["verdict"] is None
+    assert proposer.result()["warnings"] == [
+        "There is no verdict, because source trial 1 failed: no rate here is confirmed. A retry "
+        "trains it again and goes on."
+    ]
     proposer.running(_as(lost, TrialState.RUNNING))
     assert isinstance(proposer.next(), Wait)
     proposer.tell(lost)
     assert proposer.next().role == "calibration"
+    assert proposer.result()["warnings"] == []
 
 
 def _as(trial, state):

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from ndadam.lag import lag_curve
 from sweeps.explain import explain
 from sweeps.match_curve import RecordedCurve, read_curve_csv
+from sweeps.match_proposer import MatchProposer
 from sweeps.match_spec import setting_of
 from sweeps.records import TrialState
 from tests.sweeps.match_simulation import World, match_spec, run
@@ -208,6 +210,25 @@ def test_both_are_trained_at_the_matched_rate_on_seeds_that_the_match_did_not_se
     assert {t.config.get("alpha_v") for t in trials} - {None} == {result["verdict"]["rate"]}
     assert result["progress"] == 1.0
     assert result["stage"] == "done"
+    assert result["cost"][-1]["stage"] == "comparison"
+    assert result["cost"][-1]["trials"] == 12
+
+
+def test_a_comparison_that_fails_leaves_the_verdict_and_says_so():
+    spec, world, result, _ = compared(0.0)
+    proposer = MatchProposer(spec, world)
+    for trial in world.trials:
+        is_lost = trial is world.trials[-1]
+        proposer.tell(replace(trial, state=TrialState.FAILED) if is_lost else trial)
+
+    found = proposer.result()
+
+    assert found["verdict"] == result["verdict"]
+    assert found["comparison"] is None
+    reason = f"comparison trial {world.trials[-1].number} failed"
+    assert found["warnings"] == [
+        f"There is no comparison, because {reason}. A retry trains it again."
+    ]
 
 
 @pytest.mark.parametrize(("worse", "shown"), [(0.0, True), (0.005, False), (0.02, False)])
