@@ -98,7 +98,7 @@ h1 { font-size: 1.7rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top
 h3 { font-size: 1.05rem; margin-top: 1.6rem; }
 figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
 figcaption, caption { color: #4a5159; font-size: .9rem; text-align: left; padding: .3rem 0; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin: 1.2rem 0; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #d8dde3; text-align: left;
          vertical-align: top; }

@@ -39,7 +39,15 @@ class Drawing:
 
     name: str
     svg: str
-    pdf: bytes
+    figure: Figure
+
+    @property
+    def pdf(self) -> bytes:
+        """Drawn when it is asked for: half of a report's time, and most reports are pages."""
+        pdf = io.BytesIO()
+        with mpl.rc_context(_STYLE):
+            self.figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+        return pdf.getvalue()
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,17 @@ class Line:
     dash: str = "solid"
     #: Drawn thin and without a name in the legend: context for the others.
     is_faint: bool = False
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one colour with their spreads, as half-lengths of bars."""
+
+    label: str
+    colour: str
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,42 @@ def line_chart(
         return _saved(name, figure)
 
 
+def cloud_chart(
+    name: str,
+    clouds: Sequence[Cloud],
+    *,
+    x_label: str,
+    y_label: str,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Drawing:
+    """Points over an axis of numbers, a colour for each cloud."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes: Axes = figure.subplots()
+        for cloud in clouds:
+            axes.errorbar(
+                cloud.x,
+                cloud.y,
+                cloud.spread,
+                fmt="o",
+                color=cloud.colour,
+                markersize=3.5,
+                elinewidth=0.8,
+                alpha=0.8,
+                label=cloud.label,
+            )
+        if log_x:
+            axes.set_xscale("log")
+        if log_y:
+            axes.set_yscale("log", nonpositive="clip")
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.set(xlabel=x_label, ylabel=y_label)
+        if any(cloud.label for cloud in clouds):
+            axes.legend()
+        return _saved(name, figure)
+
+
 def interval_chart(
     name: str, marks: Sequence[Mark], *, x_label: str, log_x: bool = False
 ) -> Drawing:
@@ -125,10 +180,9 @@ def _draw(axes: Axes, line: Line) -> None:
 
 
 def _saved(name: str, figure: Figure) -> Drawing:
-    svg, pdf = io.BytesIO(), io.BytesIO()
+    svg = io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
     text = svg.getvalue().decode()
     # The heading of a file is no part of a page, and ids must differ between figures of one.
     text = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", text[text.index("<svg") :])
-    return Drawing(name, text, pdf.getvalue())
+    return Drawing(name, text, figure)

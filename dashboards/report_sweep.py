@@ -26,10 +26,10 @@ from dashboards.report_document import (
 )
 from dashboards.report_drawing import Line, Mark, interval_chart, line_chart
 from dashboards.report_match import match_blocks
+from dashboards.report_sensitivity import sensitivity_blocks
 from dashboards.report_words import interval, plain, settings, signed, symbol
 from sweeps.analysis import Analysis, ArmResult, Estimate, analysis
 from sweeps.records import Sweep, Trial
-from sweeps.sensitivity import Sensitivity, SensitivityBin
 from sweeps.store import Store
 
 #: Points of the leaderboard that a report lists, and arms whose curves it draws.
@@ -77,7 +77,7 @@ def _sweep_blocks(store: Store, sweep: Sweep) -> list[Block]:
         Heading("Results"),
         *_results(found),
         *_curves(store, sweep, found.arms),
-        *_sensitivities(found),
+        *sensitivity_blocks(store, sweep, found),
         *_leaderboard(store, sweep),
     ]
 
@@ -230,32 +230,6 @@ def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block
 def _shifted(mean: Sequence[float], spread: Sequence[float], sign: int, metric: str) -> list[float]:
     what = quantity(metric)
     return [what.shown(m + sign * s) for m, s in zip(mean, spread, strict=True)]
-
-
-def _sensitivities(found: Analysis) -> list[Block]:
-    blocks: list[Block] = []
-    for one in found.sensitivity:
-        rows = [row for row in (_bin_row(part, found.metric) for part in one.bins) if row]
-        if len(rows) > 1:
-            head = (symbol(one.field), quantity(found.metric).name, "95 % interval", "points")
-            blocks.append(Table(head, tuple(rows), _sensitivity_caption(one)))
-    return [Heading("Sensitivity"), *blocks] if blocks else []
-
-
-def _sensitivity_caption(one: Sensitivity) -> str:
-    return f"Mean over whatever the other fields were, by {quantity(one.field).name}."
-
-
-def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
-    if part.mean is None:
-        return None
-    where = (
-        sampled_value(part.value)
-        if part.low is None or part.high is None
-        else f"{number(part.low, 3)} to {number(part.high, 3)}"
-    )
-    spread = interval(metric, part.mean_low, part.mean_high)
-    return where, quantity_value(metric, part.mean), spread, str(part.n)
 
 
 def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:

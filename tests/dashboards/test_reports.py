@@ -2,12 +2,17 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+from dashboards import report_sensitivity
 from dashboards.report_document import Document, Picture, Table, to_html, to_markdown
+from dashboards.report_drawing import Cloud, Drawing
 from dashboards.report_files import report_text
+from dashboards.report_sensitivity import importance_blocks, sensitivity_blocks
 from dashboards.report_sweep import report_document
 from dashboards.report_words import plain, settings, signed
 from service.cli import app
@@ -51,6 +56,60 @@ def test_a_sweep_s_report_has_its_arms_with_intervals(
     assert len(differences.rows) == len(found.comparisons) == 3
 
 
+def test_a_sweep_s_report_draws_every_field_of_numbers(
+    seeded: Seeded, sweep_report: Document
+) -> None:
+    space = seeded.store.get_sweep(seeded.sweep).spec["space"]
+    drawn = [name for name in pictures(sweep_report) if name.startswith("sensitivity-")]
+
+    assert {"sensitivity-lr", "sensitivity-alpha_v"} <= set(drawn)
+    assert "sensitivity-optimizer" not in drawn
+    assert {name.removeprefix("sensitivity-") for name in drawn} <= set(space)
+
+
+def test_a_sensitivity_holds_the_points_that_have_the_field(
+    seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, list[Cloud]] = {}
+
+    def spy(name: str, clouds: list[Cloud], **how: object) -> Drawing:
+        drawn[name] = clouds
+        return Drawing(name, "<svg></svg>", Figure())
+
+    monkeypatch.setattr(report_sensitivity, "cloud_chart", spy)
+    store = seeded.store
+    sweep = store.get_sweep(seeded.sweep)
+    sensitivity_blocks(store, sweep, analysis(store, sweep.id))
+
+    points = [p for p in store.all_points(sweep.id) if p.mean is not None]
+    expected = [
+        (p.params["alpha_v"], 100 * (p.mean or 0.0)) for p in points if "alpha_v" in p.params
+    ]
+    [cloud] = drawn["sensitivity-alpha_v"]
+    assert cloud.label == "ndadam"
+    assert list(zip(cloud.x, cloud.y, strict=True)) == expected
+
+
+def test_a_report_s_importance_is_the_stored_one_with_the_branch(seeded: Seeded) -> None:
+    sweep = seeded.store.get_sweep(seeded.sweep)
+    stored = {
+        "branch": {"optimizer": "ndadam"},
+        "points": 40,
+        "method": "ped-anova",
+        "quantile": 0.1,
+        "fields": {"alpha_s": 0.2, "alpha_v": 0.8},
+    }
+    result = (sweep.result or {}) | {"importance": [stored]}
+    blocks = importance_blocks(replace(sweep, result=result))
+
+    table = next(block for block in blocks if isinstance(block, Table))
+    assert table.rows == (
+        ("optimizer ndadam", "αᵛ", "80 %", "40"),
+        ("optimizer ndadam", "αˢ", "20 %", "40"),
+    )
+    assert importance_blocks(replace(sweep, result={"importance": None})) == []
+
+
 def test_a_sweep_s_report_says_what_was_varied_and_where_it_ran(sweep_report: Document) -> None:
     text = to_markdown(sweep_report)
 
@@ -73,8 +132,8 @@ def test_a_match_s_report_begins_with_its_verdict(match_report: Document) -> Non
 
 
 @pytest.mark.parametrize("which", ["sweep", "match"])
-def test_a_report_is_one_well_formed_page(seeded: Seeded, which: str) -> None:
-    html = to_html(report_document(seeded.store, getattr(seeded, which)))
+def test_a_report_is_one_well_formed_page(request: pytest.FixtureRequest, which: str) -> None:
+    html = to_html(request.getfixturevalue(f"{which}_report"))
     body = html[html.index("<main>") : html.index("</main>") + len("</main>")]
     ids = re.findall(r'\bid="([^"]+)"', html)
 

@@ -1,0 +1,103 @@
+"""What each varied field did to the objective, as parts of a report: figures, means, importance."""
+
+from collections.abc import Sequence
+
+from dashboards.formatting import number, quantity_value, sampled_value, upper_first
+from dashboards.importance_notes import branch_name, importance_notes
+from dashboards.plots import inks
+from dashboards.quantities import quantity
+from dashboards.reading import is_log, objective_metric, optimizer_of, space
+from dashboards.report_document import Block, Heading, Listing, Picture, Table
+from dashboards.report_drawing import Cloud, cloud_chart
+from dashboards.report_words import interval, plain, symbol
+from sweeps.analysis import Analysis
+from sweeps.records import Point, Sweep
+from sweeps.sensitivity import SensitivityBin
+from sweeps.store import Store
+
+#: Points of one figure, an even part of more: each is a shape of the file.
+MOST_POINTS = 400
+
+
+def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Block]:
+    """A figure for each field of numbers, and its means where the design gives them."""
+    points = [point for point in store.all_points(sweep.id) if point.mean is not None]
+    means = {one.field: one.bins for one in found.sensitivity}
+    blocks: list[Block] = []
+    for field in space(sweep):
+        blocks += _figure(sweep, field, points)
+        rows = [row for row in (_bin_row(b, found.metric) for b in means.get(field, [])) if row]
+        if len(rows) > 1:
+            head = (symbol(field), quantity(found.metric).name, "95 % interval", "points")
+            words = f"Mean over whatever the other fields were, by {quantity(field).name}."
+            blocks.append(Table(head, tuple(rows), words))
+    heading: list[Block] = [Heading("Sensitivity"), *blocks] if blocks else []
+    return heading + importance_blocks(sweep)
+
+
+def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
+    having = [(p, value) for p in points if (value := _value(p, field)) is not None]
+    if len({value for _, value in having}) < 2:
+        return []
+    having = having[:: -(-len(having) // MOST_POINTS)]
+    metric = objective_metric(sweep)
+    what = quantity(metric)
+    names = list(dict.fromkeys(optimizer_of(sweep, p.params) for p, _ in having))
+    clouds = []
+    for name, ink in zip(names, inks(names), strict=True):
+        mine = [(p, value) for p, value in having if optimizer_of(sweep, p.params) == name]
+        clouds.append(
+            Cloud(
+                name,
+                ink,
+                [value for _, value in mine],
+                [what.shown(p.mean or 0.0) for p, _ in mine],
+                [what.shown(p.sd or 0.0) for p, _ in mine],
+            )
+        )
+    means = [y for cloud in clouds for y in cloud.y]
+    drawing = cloud_chart(
+        f"sensitivity-{field}",
+        clouds,
+        x_label=plain(quantity(field).axis),
+        y_label=plain(what.axis),
+        log_x=is_log(space(sweep)[field]) and min(value for _, value in having) > 0,
+        log_y=min(means) > 0 and max(means) >= 10 * min(means),
+    )
+    caption = f"{upper_first(what.name)} over {quantity(field).name}"
+    return [Picture(drawing, f"{caption}: each mark is a point, mean ± sd over seeds.")]
+
+
+def _value(point: Point, field: str) -> float | None:
+    value = point.params.get(field)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
+    if part.mean is None:
+        return None
+    where = (
+        sampled_value(part.value)
+        if part.low is None or part.high is None
+        else f"{number(part.low, 3)} to {number(part.high, 3)}"
+    )
+    spread = interval(metric, part.mean_low, part.mean_high)
+    return where, quantity_value(metric, part.mean), spread, str(part.n)
+
+
+def importance_blocks(sweep: Sweep) -> list[Block]:
+    """PED-ANOVA by branch, as the driver stored it; nothing where it found none."""
+    rows = tuple(
+        (branch_name(row["branch"]), symbol(field), f"{100 * share:.0f} %", str(row["points"]))
+        for row in (sweep.result or {}).get("importance") or []
+        for field, share in sorted(row["fields"].items(), key=lambda item: -item[1])
+    )
+    if not rows:
+        return []
+    notes = tuple(plain(note) for note in importance_notes(sweep))
+    head = ("branch", "field", "importance", "points")
+    caption = "PED-ANOVA: how much each field sets the best tenth of the points apart."
+    listing: list[Block] = [Listing(notes)] if notes else []
+    return [Heading("Importance"), Table(head, rows, caption), *listing]
