@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.formatting import sampled_value
+from dashboards.formatting import number, sampled_value
 from dashboards.plots import LEGEND_BELOW, Plot, Row, figure
 from dashboards.quantities import quantity
 from dashboards.reading import is_log
@@ -146,9 +146,9 @@ def _labels(index: int, scale: Scale, *, any_unused: bool) -> list[dict[str, Any
     if scale.words:
         places = [((at + 0.5) / len(scale.words), word) for at, word in enumerate(scale.words)]
     else:
-        places = [(0.0, f"{scale.low:.3g}"), (1.0, f"{scale.high:.3g}")]
+        places = [(0.0, number(scale.low, 3)), (1.0, number(scale.high, 3))]
         if scale.high > scale.low:
-            places.insert(1, (0.5, f"{scale.value(0.5):.3g}"))
+            places.insert(1, (0.5, number(scale.value(0.5), 3)))
     if any_unused:
         places.append((UNUSED, "not used"))
     return [

@@ -78,11 +78,15 @@ def _row(point: Point) -> BoardRow:
 def _columns(sweep: Sweep, rows: list[Point] | list[Trial], most: int) -> list[Column]:
     domains = space(sweep)
     names = list(domains) or list(dict.fromkeys(name for row in rows for name in row.params))
-    return [Column(name, _holds_numbers(domains.get(name))) for name in names[:most]]
+    return [Column(name, _holds_numbers(name, domains, rows)) for name in names[:most]]
 
 
-def _holds_numbers(domain: dict[str, Any] | None) -> bool:
-    values = (domain or {}).get("values", ())
+def _holds_numbers(
+    name: str, domains: dict[str, dict[str, Any]], rows: list[Point] | list[Trial]
+) -> bool:
+    """By the choices of the field's domain, or where it has none (a match) by what is shown."""
+    shown = (row.params.get(name) for row in rows)
+    values = domains[name].get("values", ()) if name in domains else shown
     return not any(isinstance(value, str) for value in values)
 
 

@@ -23,6 +23,18 @@ document.addEventListener("htmx:response:error", (event) => {
   else if (status !== 422) notice(`The service answered ${status}. What is shown may be old.`);
 });
 
+// What makes or deletes something is sent once, however often its button is pressed meanwhile. Other
+// forms ask a script first, which sees to that itself.
+document.addEventListener("submit", (event) => {
+  const { target: form } = event;
+  if (form.method !== "post" || form.matches("[data-action], [hx-post]")) return;
+  if (form.dataset.sent) event.preventDefault();
+  form.dataset.sent = "yes";
+});
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+});
+
 // ---- Menus: one is open at a time, as their common name says. Escape and clicks elsewhere close it.
 
 const openMenu = () => document.querySelector(".menu[open]");
@@ -35,7 +47,7 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("click", (event) => {
   const menu = openMenu();
-  if (menu && !menu.contains(event.target)) menu.open = false;
+  if (menu && (!menu.contains(event.target) || event.target.closest(".panel a"))) menu.open = false;
 });
 // A panel hangs from the left edge of its button, or from the right one where it would be cut off.
 document.addEventListener(

@@ -271,8 +271,9 @@ def finished_match(store: Store, clock: Clock, name: str = "sgd-to-ndadam") -> s
     result = match_result()
     roles = ["source"] * 3 + ["calibration"] * 2 + ["verdict"] * 3
     for index, role in enumerate(roles):
-        params = {"alpha_v": round(0.0489 + 0.0003 * (index >= 4), 4)} if role != "source" else {}
-        arm = spec["source"] if role == "source" else {**spec["target"], **params}
+        rate = {"alpha_v": round(0.0489 + 0.0003 * (index >= 4), 4)} if role != "source" else {}
+        arm = spec["source"] if role == "source" else {**spec["target"], **rate}
+        params = {"optimizer": arm["optimizer"], **rate}
         config = TrainConfig(**{**spec["base"], **arm, "seed": index})
         trial = NewTrial(index, index, params, config.stored(), config.key(), role)
         [added] = store.add_trials(claimed, [trial])

@@ -110,6 +110,22 @@ class TestMenus:
         expect(export).not_to_have_attribute("open", "")
 
 
+def test_a_preset_is_queued_once_however_often_its_button_is_pressed(
+    watched: Watched, empty_store: Store, tmp_path: Path
+) -> None:
+    page = watched.page
+    with served(empty_store, tmp_path / "home") as url:
+        page.goto(f"{url}/matches")
+        # The answer comes too late for the second press.
+        page.route("**/submit", lambda route: (page.wait_for_timeout(400), route.continue_()))
+        button = "document.querySelector('form[action$=submit] button')"
+        page.evaluate(f"{button}.click(); setTimeout(() => {button}.click(), 150)")
+        expect(page.locator("h1")).to_have_text("quickstart-match", timeout=SOON_MS)
+        page.goto("about:blank")
+
+    assert len(empty_store.list_sweeps(kind="match").items) == 1
+
+
 def test_a_refused_action_says_why(browser: Browser, empty_store: Store, tmp_path: Path) -> None:
     sweep_id = seeding.create(empty_store, "refused")
     context = browser.new_context()

@@ -131,7 +131,7 @@ def test_checking_tells_trials_steps_and_difference(form_client: TestClient) -> 
 
     assert "4 points × 3 seeds" in html
     assert "0.37 points" in html
-    assert "Estimated GPU time" in html
+    assert "Estimated GPU time</dt><dd>none<small>the trials run on CPU cores" in html
 
 
 def test_submitting_queues_one_sweep_however_often_it_is_sent(

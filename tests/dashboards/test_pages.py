@@ -180,12 +180,18 @@ class TestSweepPage:
         assert f"{api}/events?after={last}" in page.addresses
         assert {f"{api}/pause", f"{api}/cancel"} <= set(page.addresses)
 
-    def test_a_finished_sweep_has_no_stream_and_no_buttons(
+    def test_a_finished_sweep_follows_no_stream_and_has_no_buttons(
         self, client: TestClient, seeded: Seeded
     ) -> None:
         addresses = " ".join(open_page(client, f"/sweeps/{seeded.sweep}").addresses)
 
-        assert "/events" not in addresses
+        # The stream is there for when the sweep is extended.
+        for sweep, is_over in ((seeded.sweep, True), (seeded.running, False)):
+            html = client.get(f"/sweeps/{sweep}").text
+            assert (
+                bool(re.search(r'data-events="[^"]+/events\?after=\d+" data-over>', html))
+                is is_over
+            )
         assert "/cancel" not in addresses
         assert (
             "http://127.0.0.1:5000/#/experiments/3/runs/a1b2?workflowType=machine_learning"
@@ -312,6 +318,17 @@ class TestMatchPage:
         assert tables["Classes of weight vectors"][1][:2] == ["invariant", "144"]
         assert [row[0] for row in tables["Cost"][1:]] == ["source", "calibration", "verdict"]
         assert [row[0] for row in tables["Calibration"][1:]] == ["3", "4"]
+
+    def test_words_of_its_trials_stand_left_and_numbers_right(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        html = client.get(f"/matches/{seeded.match}/parts/trials").text
+        headings = re.findall(r'<th scope="col"( class="num")?[^>]*><a\s[^>]*params\.(\w+)', html)
+
+        assert {name: bool(right) for right, name in headings} == {
+            "optimizer": False,
+            "alpha_v": True,
+        }
 
     def test_a_match_without_a_result_says_what_comes(
         self, empty_store: Store, empty_client: TestClient

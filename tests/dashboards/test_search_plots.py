@@ -76,6 +76,14 @@ class TestParallel:
         assert best["y"][-2:] == [0.0, None]
         assert plot.figure["layout"]["xaxis"]["ticktext"][-1] == "validation error (%)"
 
+    def test_the_ends_of_an_axis_are_written_as_in_the_tables(self) -> None:
+        tiny = [point(n, 0.1 * n, lambda_c=1.0914e-5 * (n + 1)) for n in range(2)]
+        space = {"lambda_c": {"kind": "float", "low": 1e-6, "high": 1e-4, "log": True}}
+        drawn = parallel_plot(tiny, space, "validation_error", maximize=False).figure
+
+        texts = [label["text"] for label in drawn["layout"]["annotations"]]
+        assert texts[:3] == ["1.09e-5", "1.54e-5", "2.18e-5"]
+
     def test_a_field_that_is_not_used_is_passed_below_its_axis(self) -> None:
         plot = parallel_plot(self.points, SPACE, "validation_error", maximize=False)
 
