@@ -13,6 +13,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+Schedule = Annotated[
+    str, typer.Option(help="constant, cosine, or points: '[[0, 1], [40000, 0.1]]'.")
+]
+
 
 @app.command()
 def predict(
@@ -33,9 +37,7 @@ def predict(
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Length of the run in steps.")] = 80_000,
-    lr_schedule: Annotated[
-        str, typer.Option(help="constant, cosine, or points: '[[0, 1], [40000, 0.1]]'.")
-    ] = "constant",
+    lr_schedule: Schedule = "constant",
     warmup_steps: Annotated[int, typer.Option(min=0, help="Steps of linear warm-up.")] = 0,
     level: Annotated[str | None, typer.Option(help="step or long_range.")] = None,
     gain: Annotated[float, typer.Option(help="A of ND-Adam's gradients.")] = 1.0,
@@ -100,20 +102,26 @@ def curve(
         str | None,
         typer.Option(metavar="ID", help="What the source trials of a match did instead."),
     ] = None,
+    trial: Annotated[
+        str | None,
+        typer.Option(metavar="SWEEP/NUMBER", help="What one trial of a match did instead."),
+    ] = None,
     steps: Annotated[int, typer.Option(min=2, help="Length of the run in steps.")] = 80_000,
-    lr_schedule: Annotated[str, typer.Option(help="constant or cosine.")] = "constant",
+    lr_schedule: Schedule = "constant",
     url: Url = None,
 ) -> None:
     """Print a curve as ``follow``, which a training config of ndadam follows in a closed loop."""
     from service.match_follow import follow_points
+    from sweeps.spec_text import load_spec_text
 
     with ExitStack() as opened:
         points = follow_points(
             _fields(source or []),
             csv=csv,
             match=match,
+            trial=trial,
             steps=steps,
-            lr_schedule=lr_schedule,
+            lr_schedule=load_spec_text(lr_schedule),
             service=lambda: opened.enter_context(connect(url)),
         )
     typer.echo("follow:")

@@ -1,4 +1,4 @@
-"""Curves that a closed loop can follow: from a formula, a CSV file or the trials of a match."""
+"""Curves that a closed loop can follow: of a formula, a CSV file, a match or one of its trials."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,10 +8,12 @@ from typing import Any
 import typer
 
 from service.client import Client
-from service.match_input import read_curve
+from service.match_input import read_curve, trial_of
 
 #: Points of a curve; a training config takes 1,000.
 _POINTS = 400
+#: As many as the service hands out at a time.
+_MOST_RECORDS = 10_000
 
 Points = list[tuple[int, float]]
 
@@ -21,18 +23,21 @@ def follow_points(
     *,
     csv: Path | None,
     match: str | None,
+    trial: str | None,
     steps: int,
-    lr_schedule: str,
+    lr_schedule: Any,
     service: Callable[[], Client],
 ) -> Points:
     """(step, effective learning rate) points from the one origin that is given."""
-    if sum(map(bool, (formula, csv, match))) != 1:
-        raise typer.BadParameter("give one of KEY=VALUE…, --csv and --match")
+    if sum(map(bool, (formula, csv, match, trial))) != 1:
+        raise typer.BadParameter("give one of KEY=VALUE…, --csv, --match and --trial")
     if csv is not None:
         recorded = read_curve(csv)
         return smoothed(recorded["values"], recorded["every"])
     if match is not None:
         return _of_match(service(), match)
+    if trial is not None:
+        return _of_trial(service(), trial)
     return _of_formula(formula, steps, lr_schedule)
 
 
@@ -55,12 +60,33 @@ def _of_match(service: Client, match_id: str) -> Points:
     return list(zip(curves["steps"], curves["source"], strict=True))[::every]
 
 
-def _of_formula(fields: dict[str, Any], steps: int, lr_schedule: str) -> Points:
+def _of_trial(service: Client, reference: str) -> Points:
+    """What one trial of a match recorded, step by step."""
+    sweep, number = trial_of(reference)
+    query = {"name": ["effective_lr"], "max_points": _MOST_RECORDS}
+    records = service.metrics(sweep, number, **query).get("effective_lr", [])
+    if len(records) < 2:
+        raise typer.BadParameter(
+            f"trial {reference} has not recorded its effective learning rate, as only trials of "
+            "matches do: --match follows a match's source, EffectiveLR records any loop for --csv"
+        )
+    every = max(1, round((records[-1][0] - records[0][0]) / (len(records) - 1)))
+    return smoothed([value for _, value in records], every)
+
+
+def _of_formula(fields: dict[str, Any], steps: int, lr_schedule: Any) -> Points:
     from service.predictions import PredictionSpec, answer
 
     spec = PredictionSpec.model_validate(
         {"source": {"optimizer": "sgd", **fields}, "steps": steps, "lr_schedule": lr_schedule}
     )
-    found = answer(spec).curve
+    prediction = answer(spec)
+    if prediction.trust_until_step < steps:
+        typer.echo(
+            f"note: from step {prediction.trust_until_step} on this curve is not to be trusted, "
+            "because gradients usually collapse there; the loop follows it all the same",
+            err=True,
+        )
+    found = prediction.curve
     every = max(1, len(found) // _POINTS)
     return [(step, value) for step, value in found[::every]]

@@ -30,11 +30,17 @@ def with_options(
 
 def of_trial(spec: Spec, reference: str) -> Spec:
     """A match of a trial: SWEEP/NUMBER, and the spec's fields without base and source."""
+    sweep, number = trial_of(reference)
+    asked = {"source": {"sweep": sweep, "trial": number}, "match": fields_of(spec)}
+    return json.dumps(asked).encode(), "application/json"
+
+
+def trial_of(reference: str) -> tuple[str, int]:
+    """Sweep and number of SWEEP/NUMBER."""
     sweep, slash, number = reference.partition("/")
     if not slash or not number.isdecimal():
         raise typer.BadParameter(f"expected SWEEP/NUMBER, got {reference!r}")
-    asked = {"source": {"sweep": sweep, "trial": int(number)}, "match": fields_of(spec)}
-    return json.dumps(asked).encode(), "application/json"
+    return sweep, int(number)
 
 
 def fields_of(spec: Spec) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from service.inputs import (
 from service.log_tail import trial_log as read_log
 from service.outputs import MetricsOut, PageOut, TrialOut
 from service.submission import page_out
+from sweeps.store import Store
+from sweeps.thinning import thin
 
 router = APIRouter(prefix="/sweeps/{sweep_id}/trials", tags=["trials"])
 
@@ -43,11 +45,22 @@ def trial_metrics(
     store: StoreDep,
     query: Annotated[MetricsQuery, Query()],
 ) -> MetricsOut:
-    """Curves of a trial by metric name."""
+    """Curves of a trial by metric name; records of every step only where they are asked for."""
     store.trial(sweep_id, number)
-    return MetricsOut(
-        metrics=store.metrics(sweep_id, number, names=query.name, max_points=query.max_points)
-    )
+    found = store.metrics(sweep_id, number, names=query.name, max_points=query.max_points)
+    for name in query.name or ():
+        records = [] if name in found else _recorded(store, sweep_id, number, name)
+        if records:
+            found[name] = thin(records, query.max_points)
+    return MetricsOut(metrics=found)
+
+
+def _recorded(store: Store, sweep_id: str, number: int, name: str) -> list[tuple[int, float]]:
+    return [
+        (piece.start + i * piece.every, value)
+        for piece in store.series(sweep_id, number, name)
+        for i, value in enumerate(piece.values)
+    ]
 
 
 @router.get("/{number}/log", response_class=PlainTextResponse, responses=answers(404))

@@ -214,6 +214,17 @@ def test_match_curve_takes_what_a_match_measured(ndsweep, store, match_spec):
     assert yaml.safe_load(result.stdout) == {"follow": [[5, 0.011], [15, 0.012]]}
 
 
+def test_match_curve_of_a_formula_says_from_where_it_is_not_to_be_trusted():
+    setting = ["lr=0.1", "weight_decay=1e-3", "--steps", "4000"]
+    drop = ["--lr-schedule", "[[0, 1], [3999, 0.01]]"]
+    falling = CliRunner().invoke(app, ["match", "curve", *setting, *drop])
+    constant = CliRunner().invoke(app, ["match", "curve", *setting])
+
+    assert "on this curve is not to be trusted" in falling.stderr
+    assert yaml.safe_load(falling.stdout)["follow"][-1][1] < 0.001
+    assert constant.stderr == ""
+
+
 def test_doctor_looks_at_everything(ndsweep):
     result = ndsweep("doctor")
 

@@ -260,6 +260,18 @@ class TestOtherSources:
         assert spec.source.curve is not None
         assert spec.source.curve.values[:2] == (0.0103, 0.0103)
 
+    def test_what_a_trial_recorded_step_by_step_is_handed_out_where_it_is_asked_for(
+        self, client, recorded_trial
+    ):
+        url = f"/api/v1/sweeps/{recorded_trial.sweep_id}/trials/{recorded_trial.number}/metrics"
+        asked = client.get(f"{url}?name=effective_lr&max_points=5000").json()["metrics"]
+
+        assert len(asked["effective_lr"]) == 5000
+        assert asked["effective_lr"][0] == [0, 0.0103]
+        assert asked["effective_lr"][-1] == [19_998, 0.0103]
+        assert "effective_lr" not in client.get(url).json()["metrics"]
+        assert client.get(f"{url}?name=no_such").json()["metrics"] == {}
+
     def test_a_trial_that_recorded_nothing_is_trained_again(
         self, client, match_spec, unrecorded_trial
     ):
