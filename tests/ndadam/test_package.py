@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
 import ndadam
 
@@ -127,6 +128,42 @@ def test_the_wheel_holds_the_whole_library_and_needs_torch_only(wheel):
     assert {name for name in names if not name.startswith("ndadam-")} == expected
     needs = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
     assert needs == ["Requires-Dist: torch>=2.11"]
+
+
+def test_the_wheel_carries_its_licence_and_says_what_it_is(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (licence,) = [name for name in names if name.endswith("/LICENSE")]
+        (described,) = [name for name in names if name.endswith("METADATA")]
+        text = archive.read(described).decode()
+        carried = archive.read(licence).decode()
+
+    assert carried == (FOLDER.parent / "LICENSE").read_text()
+    assert text.endswith((FOLDER / "README.md").read_text())
+    assert "License-Expression: Apache-2.0" in text
+
+
+def test_the_readme_of_the_wheel_runs_as_it_is_printed():
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(36, 2)
+    )
+    text = (FOLDER / "README.md").read_text()
+    names = {"torch": torch, "ndadam": ndadam, "model": model}
+
+    def train():
+        model(torch.randn(2, 3, 5, 5)).logsumexp(1).mean().backward()
+        names["optimizer"].step()
+
+    names["train"] = train
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(re.sub(r"(?m)^\.\.\. ", "train() ", block), names)
+
+    assert isinstance(names["optimizer"], ndadam.NDAdam)
+    assert (
+        len(names["record"].effective_lr) == len(names["record"].layers["conv1"].effective_lr) == 1
+    )
+    for name in re.findall(r"`([A-Za-z_]+)`", text.partition("|---|---|")[2].partition("\n\n")[0]):
+        assert getattr(ndadam, name)
 
 
 def link_torch_alone(folder):
