@@ -118,8 +118,10 @@ def _best_words(sweep: Sweep) -> str:
 def description(sweep: Sweep, page_url: str, body: str = "") -> str:
     """A run's description in Markdown: the way back, what was asked, and what came out."""
     state = f"{sweep.state.value}: {sweep.reason}" if sweep.reason else sweep.state.value
-    # The link first: MLflow folds long descriptions.
-    parts = [f"# {sweep.name}", _page_link(sweep, page_url), sweep.notes, state, body]
+    # The link first: MLflow folds descriptions, and what lies in the fold cannot be clicked. The
+    # name is the title of its page.
+    first = " · ".join(part for part in (_page_link(sweep, page_url), state) if part)
+    parts = [first, sweep.notes, body]
     # MLflow takes 8,000 characters of a tag.
     return "\n\n".join(part for part in parts if part)[:7900]
 
@@ -196,7 +198,7 @@ def _note(trial: Trial, sweep: Sweep, page_url: str) -> str:
     address = page(page_url, sweep.id, sweep.kind, trial.number)
     link = f"[Page of the trial]({address})" if address else ""
     heading = f"Trial {trial.number} of {sweep.name}, point {trial.point}, seed {trial.seed}"
-    return "\n\n".join(part for part in (heading, link, settings) if part)
+    return "\n\n".join(part for part in (link, heading, settings) if part)
 
 
 def _special_ends(trial: Trial, attempt: Attempt) -> dict[str, str]:

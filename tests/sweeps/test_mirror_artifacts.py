@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def test_the_description_is_markdown_with_the_table_and_the_way_back(store: Stor
     text = client.tags["mlflow.note.content"]
     link = f"[Page of the sweep](http://localhost:8000/sweeps/{sweep.id})"
     # Above all that may be folded.
-    assert text.startswith(f"# small\n\n{link}\n\nA *small* one.\n\n")
+    assert text.startswith(f"{link} · complete: all done\n\nA *small* one.\n\n")
     assert "| 2.10 ±" in text
 
 
@@ -202,25 +203,37 @@ def test_new_notes_of_an_ended_sweep_leave_its_description_whole(store: Store) -
 
     artifacts.send(client, store.get_sweep(sweep_id), "run")
 
-    assert client.tags["mlflow.note.content"].startswith("# small\n\nLooked at *again*.\n\n")
+    assert client.tags["mlflow.note.content"].startswith(
+        "complete: all done\n\nLooked at *again*.\n\n"
+    )
     assert "| 2.10 ±" in client.tags["mlflow.note.content"]
     assert client.calls == 1
 
 
+@pytest.fixture(scope="module")
+def matches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = Store(f"sqlite:///{tmp_path_factory.mktemp('matches') / 'store.db'}")
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def match(matches: Store) -> Sweep:
+    with stopped_clock(1600) as clock:
+        return matches.get_sweep(finished_match(matches, clock))
+
+
+@pytest.fixture(scope="module")
+def sent(matches: Store, match: Sweep) -> _Client:
+    client = _Client()
+    SweepArtifacts(matches, page_url="http://localhost:8000/").send(client, match, "run")
+    return client
+
+
 class TestMatch:
-    @pytest.fixture
-    def match(self, store: Store) -> Sweep:
-        with stopped_clock(1600) as clock:
-            return store.get_sweep(finished_match(store, clock))
-
-    @pytest.fixture
-    def sent(self, store: Store, match: Sweep) -> "_Client":
-        client = _Client()
-        SweepArtifacts(store, page_url="http://localhost:8000/").send(client, match, "run")
-        return client
-
     def test_its_run_says_the_verdict_and_carries_the_rate(
-        self, match: Sweep, sent: "_Client"
+        self, match: Sweep, sent: _Client
     ) -> None:
         assert match.result is not None
         text, verdict = sent.tags["mlflow.note.content"], match.result["verdict"]
@@ -232,14 +245,14 @@ class TestMatch:
         assert sent.values["alpha_v_matched"] == chosen["measured"]["value"]
         assert sent.values["alpha_v_matched_low"] == chosen["measured"]["low"]
 
-    def test_its_parameters_are_both_sides_and_what_they_share(self, sent: "_Client") -> None:
+    def test_its_parameters_are_both_sides_and_what_they_share(self, sent: _Client) -> None:
         asked = {"dataset": "digits", "criterion": "least_squares", "level": "step"}
         sides = {"source.lr": "0.1", "target.betas": "0.9, 0.996"}
 
         assert sent.params.items() >= (asked | sides).items()
 
     def test_it_leaves_tables_figures_and_the_environment(
-        self, match: Sweep, sent: "_Client"
+        self, match: Sweep, sent: _Client
     ) -> None:
         assert set(sent.files) == {
             "results.md",
@@ -261,7 +274,7 @@ class TestMatch:
         assert match.result["warnings"][0] in text
         assert "| conv10 |" in text
 
-    def test_its_curves_go_by_step(self, match: Sweep, sent: "_Client") -> None:
+    def test_its_curves_go_by_step(self, match: Sweep, sent: _Client) -> None:
         assert match.result is not None
         curves = match.result["curves"]
 
