@@ -21,10 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from sweeps import capacity, cluster
 from sweeps.dispatch import Dispatcher
 from sweeps.endings import sweep_ending
 from sweeps.errors import LeaseLost, StoreUnavailable
+from sweeps.explain import in_words
 from sweeps.limits import Limits
 from sweeps.plans import Plan, plan
 from sweeps.records import Claim, Sweep, SweepState
@@ -344,15 +347,21 @@ def _wait_for_claim(leaving: threading.Event) -> Claim | None:
 
 
 def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) -> int:
-    driver = Driver(
-        Store(options.store),
-        claim,
-        options.home,
-        data_home=options.data,
-        trainable=_by_reference(options.trainable) if options.trainable else None,
-        leaving=leaving,
-        on_end=lambda: leave_process(driver.exit_code),
-    )
+    store = Store(options.store)
+    try:
+        driver = Driver(
+            store,
+            claim,
+            options.home,
+            data_home=options.data,
+            trainable=_by_reference(options.trainable) if options.trainable else None,
+            leaving=leaving,
+            on_end=lambda: leave_process(driver.exit_code),
+        )
+    except ValidationError as error:
+        reason = f"its spec is none that this version runs: {in_words(error)}"
+        store.release(claim, SweepState.FAILED, reason)
+        return 0
     driver.run()
     return driver.exit_code
 

@@ -67,9 +67,12 @@ def _sentence(rule: Compare, difference: Difference, *, is_shown: bool) -> str:
     low, value, high = (
         f"{scale * x:+.3g}" for x in (difference.low, difference.difference, difference.high)
     )
-    verdict = "not inferior" if is_shown else "non-inferiority not shown"
+    verdict = "not inferior" if is_shown else "not shown to be non-inferior"
+    margin = f"{scale * rule.margin:.3g}{unit}"
+    if margin == "1 points":
+        margin = "1 point"
     return (
         f"At the matched rate the target is {verdict} to the source in {name}, by a margin of "
-        f"{scale * rule.margin:.3g}{unit}: target minus source is {value}{unit}, 95 % interval "
-        f"{low} to {high}, over {rule.replicates} fresh seeds each."
+        f"{margin}: target minus source is {value}{unit}, 95 % interval {low} to {high}, over "
+        f"{rule.replicates} fresh seeds each."
     )

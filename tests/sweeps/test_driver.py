@@ -207,6 +207,19 @@ def test_a_sweep_cancelled_before_it_starts_never_runs(stack: Stack) -> None:
     assert stack.trials(sweep_id) == []
 
 
+def test_a_spec_of_another_version_ends_with_what_this_one_refuses(stack: Stack) -> None:
+    spec = {"name": "old", "speed": 3}
+    sweep, _ = stack.store.create_sweep(
+        "match", spec, name="old", tags=[], notes="", num_trials=None
+    )
+
+    ended = stack.finish(sweep.id)
+
+    assert ended.state is SweepState.FAILED
+    assert ended.reason.startswith("its spec is none that this version runs: ")
+    assert "speed: speed is not a field here" in ended.reason
+
+
 def test_the_shape_of_the_cluster_is_in_the_store(stack: Stack) -> None:
     expected = {"nodes": [{"cpus": 2.0, "gpus": 0.0}]}
     end = time.monotonic() + PATIENCE
