@@ -51,8 +51,11 @@ def _batch(
     rates = torch.tensor(
         [[1 - beta1, 1 - beta2, 1 - beta1**t, 1 - beta2**t] for _, t in members],
         dtype=torch.float64,
+        device="cpu",
     )
-    lr = torch.as_tensor(group["lr"], dtype=torch.float64).detach().reshape(())
+    lr = group["lr"]
+    if not isinstance(lr, Tensor):
+        lr = torch.tensor(lr, device="cpu", dtype=torch.float64)
     counts, dims, vector_dim = [], [], group["vector_dim"]
     if vector_dim is not None:
         dims = [other_dims(o.w.dim(), vector_dim) for o, _ in members]
@@ -61,7 +64,8 @@ def _batch(
         operands=[o for o, _ in members],
         counts=counts,
         rates=rates.to(device, non_blocking=True),
-        lr=lr.to(device, non_blocking=True),
+        # A rate on a card waits for its copy if the parameters are on the host.
+        lr=lr.detach().reshape(()).to(device, torch.float64, non_blocking=not lr.is_cuda),
         dims=dims,
         eps=float(group["eps"]),
         weight_decay=float(group["weight_decay"]),

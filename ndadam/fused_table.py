@@ -107,7 +107,7 @@ class Table:
             columns.append([*o.addresses(), r.number, r.length, r.stride, tile, start, 0])
             self.recorded_rows += r.number if o.vector_dim is not None else 0
             self.records.append(slice(start, self.recorded_rows))
-        self.addresses = torch.tensor(columns, dtype=torch.int64).to(device)
+        self.addresses = torch.tensor(columns, dtype=torch.int64, device="cpu").to(device)
         self.items = _items(rows, tiles).to(device)
 
 
@@ -145,7 +145,7 @@ def _items(rows: Sequence[Rows], tiles: Sequence[tuple[int, int]]) -> Tensor:
     order = sorted(range(len(rows)), key=lambda i: -rows[i].length * tiles[i][1])
     items = []
     for i in order:
-        first = torch.arange(0, rows[i].number, tiles[i][1], dtype=torch.int32)
+        first = torch.arange(0, rows[i].number, tiles[i][1], dtype=torch.int32, device="cpu")
         items.append(torch.stack([torch.full_like(first, i), first], dim=1))
     return torch.cat(items)
 
@@ -172,7 +172,9 @@ class AddressColumns:
         column = self._columns.get(addresses)
         if column is None:
             self._add_spares()
-            host = torch.tensor(addresses, dtype=torch.int64, pin_memory=self._is_cuda)
+            host = torch.tensor(
+                addresses, dtype=torch.int64, device="cpu", pin_memory=self._is_cuda
+            )
             column = host.to(self._device, non_blocking=True)
             if len(self._columns) == _KEPT_COLUMNS:
                 del self._columns[next(iter(self._columns))]
@@ -196,7 +198,7 @@ class AddressColumns:
                 )
             # Allocated before the capture: the graph reads this memory at each replay.
             host = self._spares.pop()
-            host.copy_(torch.tensor(addresses, dtype=torch.int64))
+            host.copy_(torch.tensor(addresses, dtype=torch.int64, device="cpu"))
             column = torch.empty(self._count, dtype=torch.int64, device=self._device)
             column.copy_(host, non_blocking=True)
         self._captured[addresses] = (column, host)
@@ -204,7 +206,9 @@ class AddressColumns:
 
     def _add_spares(self) -> None:
         while self._is_cuda and len(self._spares) < _SPARES:
-            self._spares.append(torch.empty(self._count, dtype=torch.int64, pin_memory=True))
+            self._spares.append(
+                torch.empty(self._count, dtype=torch.int64, device="cpu", pin_memory=True)
+            )
 
 
 def is_capturing(device: torch.device) -> bool:

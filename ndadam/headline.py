@@ -30,13 +30,13 @@ class Headline:
         if residual_groups is None and probe is not None:
             residual_groups = parameters_of(probe.streams, rows.vectors)
         units, num_units = unit_index(rows.vectors, residual_groups or [])
-        counted = torch.ones(rows.num_vectors, dtype=torch.bool)
+        counted = torch.ones(rows.num_vectors, dtype=torch.bool, device="cpu")
         if probe is not None:
             classes = [name for v in rows.vectors for name in probe.classes[v.layer]]
-            joint = torch.tensor([name == "jointly_invariant" for name in classes])
-            alone = torch.arange(rows.num_vectors) + num_units
+            joint = torch.tensor([name == "jointly_invariant" for name in classes], device="cpu")
+            alone = torch.arange(rows.num_vectors, device="cpu") + num_units
             units = torch.where(joint, units, alone)
-            invariant = torch.tensor([name == "invariant" for name in classes])
+            invariant = torch.tensor([name == "invariant" for name in classes], device="cpu")
             if bool((joint | invariant).any()):
                 counted = joint | invariant
         #: Which vectors count, (N,).
@@ -45,7 +45,7 @@ class Headline:
         self._units = units.to(rows.device)
         self._num_units = int(units.max()) + 1
         # 1 / (number of counted units) for these, 0 for the others: (U,).
-        weights = torch.zeros(self._num_units, dtype=rows.dtype)
+        weights = torch.zeros(self._num_units, dtype=rows.dtype, device="cpu")
         weights[units[counted]] = 1.0
         self._weights = (weights / weights.sum()).to(rows.device)
 

@@ -34,7 +34,9 @@ def fitted_moments(
     for key, value in state.items():
         if key not in saved:
             raise ValueError(f"the loaded state of {name} has no {key}: it holds {sorted(saved)}")
-        loaded = torch.as_tensor(saved[key])
+        loaded = saved[key]
+        if not isinstance(loaded, Tensor):  # older states hold plain numbers
+            loaded = torch.tensor(loaded, device="cpu")
         if loaded.shape != value.shape:
             raise ValueError(
                 f"{key} of {name} must have shape {tuple(value.shape)}, "

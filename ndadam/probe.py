@@ -136,7 +136,9 @@ def _judged(
     found: Gradients, vectors: Sequence[WeightVectors], streams: Sequence[Stream]
 ) -> _Judged:
     gw, gg, ww = found.gw.cpu(), found.gg.cpu(), found.ww.cpu()
-    lengths = torch.cat([torch.full((v.count,), float(v.length)) for v in vectors]).to(gw)
+    lengths = torch.cat(
+        [torch.full((v.count,), float(v.length), device="cpu") for v in vectors]
+    ).to(gw)
     alone = _Judged(_judge(gw, gg, ww, lengths), _cosine(gw, gg, ww), lengths)
     if not streams:
         return alone
@@ -194,9 +196,9 @@ def unit_index(
     for v in vectors:
         if v.parameter in stream_of:
             first, channel = stream_of[v.parameter]
-            parts.append(torch.arange(v.count) + first + channel)
+            parts.append(torch.arange(v.count, device="cpu") + first + channel)
         else:
-            parts.append(torch.arange(v.count) + next_unit)
+            parts.append(torch.arange(v.count, device="cpu") + next_unit)
             next_unit += v.count
     return torch.cat(parts), next_unit
 

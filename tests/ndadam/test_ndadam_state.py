@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 
-from ndadam import NDAdam, param_groups
+from ndadam import EffectiveLR, NDAdam, param_groups
 from ndadam.fused_choice import prepare_capture
 from tests.ndadam.small_model import equal, small_model, train, weights
 
@@ -91,18 +91,44 @@ def test_state_goes_to_the_device_of_its_parameter():
     assert other.state[q]["step"].device.type == "cpu"
 
 
-def test_another_default_device_changes_nothing():
-    model = small_model()
-    optimizer = NDAdam(param_groups(model))
+def steps_and_what_was_recorded(model, default_device):
     generator = torch.Generator().manual_seed(0)
-    for p in model.parameters():
-        p.grad = torch.randn(p.shape, generator=generator)
+    with torch.device(default_device):
+        optimizer = NDAdam(param_groups(model))
+        streams = [[(model[0].weight, 0), (model[2].weight, 1)]]
+        dynamics = EffectiveLR(model, optimizer, 1, (0.9, 0.99), streams)
+        compiled = torch.compile(lambda: optimizer.step(), backend="eager")
+        for step in (optimizer.step, compiled):
+            for p in model.parameters():
+                p.grad = torch.randn(p.shape, generator=generator, device="cpu").to(p.device)
+            step()
+            optimizer.load_state_dict(optimizer.state_dict())
+        return optimizer, dynamics.drain()
 
-    with torch.device("meta"):
-        optimizer.step()
 
-    state = optimizer.state[model[0].weight]
-    assert {value.device.type for value in state.values()} == {"cpu"}
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+def test_another_default_device_changes_nothing():
+    """A card is the usual one; what is made on "meta" by mistake has no numbers at all."""
+    first, second = small_model(), small_model()
+    _, expected = steps_and_what_was_recorded(first, "cpu")
+
+    optimizer, found = steps_and_what_was_recorded(second, "meta")
+
+    assert equal(weights(second), weights(first))
+    assert found == expected
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    assert {value.device.type for value in states} == {"cpu"}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+def test_a_card_may_be_the_default_device():
+    first, second = small_model().cuda(), small_model().cuda()
+    for default_device, model in (("cpu", first), ("cuda", second)):
+        steps_and_what_was_recorded(model, default_device)
+
+    assert equal(weights(second), weights(first))
 
 
 @pytest.mark.gpu

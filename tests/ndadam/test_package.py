@@ -86,6 +86,26 @@ def test_files_import_torch_triton_and_the_standard_library_only(path):
     assert set(imported(path)) <= allowed
 
 
+MAKERS = {"arange", "empty", "eye", "full", "linspace", "ones", "tensor", "zeros"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_what_the_library_makes_names_its_device(path):
+    """Else ``torch.set_default_device`` decides, which only a new module may ask."""
+    silent = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and (node.func.value.id, node.func.attr) in {("torch", maker) for maker in MAKERS}
+        and "device" not in {keyword.arg for keyword in node.keywords}
+    ]
+    lines = path.read_text().splitlines()
+
+    assert [n for n in silent if "self.register_buffer" not in lines[n - 1]] == []
+
+
 def test_public_classes_and_functions_have_docstrings():
     missing = [
         f"{path.name}: {node.name}"
