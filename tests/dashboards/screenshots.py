@@ -19,18 +19,28 @@ from tests.dashboards.serving import chromium, served
 
 Scheme = Literal["light", "dark"]
 WIDTH = 1280
+#: Pixels above and below what is kept: less than to what is next to it.
+MARGIN = 12
 #: More than a page with two plots shows, with the edges of its letters.
 COLOURS = 256
 #: A plot is drawn, or says why there is nothing to draw.
 DRAWN = "e => e.dataset.drawn || e.querySelector('.plot-message')"
+#: Top and bottom of an element on its page, and the width without the room of a scroll bar.
+PLACE = """e => {
+    const { top, bottom } = e.getBoundingClientRect();
+    return [top + scrollY, bottom + scrollY, document.body.offsetWidth];
+}"""
 
 
 def take(
-    browser: Browser, url: str, path: Path, scheme: Scheme, height: int, top: str = ""
+    browser: Browser, url: str, path: Path, last: str, *, first: str = "", scheme: Scheme = "light"
 ) -> None:
-    """Draw every plot of a page, then keep ``height`` pixels, from the start or from ``top``."""
+    """Draw every plot of a page; keep it from the start, or ``first``, to the end of ``last``.
+
+    Both are selectors of elements: a picture cuts through nothing.
+    """
     context = browser.new_context(
-        viewport={"width": WIDTH, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+        viewport={"width": WIDTH, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
     )
     page = context.new_page()
     page.goto(url)
@@ -38,12 +48,18 @@ def take(
         plot.scroll_into_view_if_needed()
         page.wait_for_function(DRAWN, arg=plot.element_handle(), timeout=60_000)
     page.evaluate("scrollTo(0, 0)")
-    if top:
-        page.evaluate("top => scrollTo(0, document.querySelector(top).offsetTop - 24)", top)
     page.wait_for_timeout(300)
-    page.screenshot(path=path)
+    _, end, width = page.locator(last).first.evaluate(PLACE)
+    start = page.locator(first).first.evaluate(PLACE)[0] - MARGIN if first else 0
+    kept = {"x": 0, "y": start, "width": width, "height": end + MARGIN - start}
+    page.screenshot(path=path, full_page=True, clip=kept)
     context.close()
     shrink(path)
+
+
+def part(title: str) -> str:
+    """Selector of the part of a page under the heading of this id."""
+    return f"section:has(#{title})"
 
 
 def shrink(path: Path) -> None:
@@ -84,18 +100,21 @@ def main(folder: Path, home: Path | None = None) -> None:
             for kind in ("sweep", "match")
         )
         with served(store, place) as url, chromium() as browser:
-            take(browser, url, folder / "sweeps.png", "light", 420 if home is None else 320)
-            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep.png", "light", 1700)
-            take(browser, f"{url}/sweeps/{sweep}", folder / "sweep-dark.png", "dark", 1700)
-            take(browser, f"{url}/sweeps/{sweep}/trials/0", folder / "trial.png", "light", 1300)
-            take(browser, f"{url}/matches/{match}", folder / "match.png", "light", 1310)
-            take(browser, f"{url}/sweeps/new?preset=quickstart", folder / "new.png", "light", 1000)
-            form = f"{url}/matches/new?preset=quickstart-match"
-            take(browser, form, folder / "new-match.png", "light", 1000)
-            take(browser, f"{url}/compare?arm={sweep}", folder / "compare.png", "light", 1330)
-            take(browser, f"{url}/paper", folder / "paper.png", "light", 1040)
-            search = f"{url}/sweeps/{sweep}"
-            take(browser, search, folder / "search.png", "light", 1130, "#search-title")
+            page = f"{url}/sweeps/{sweep}"
+            new, new_match = f"{url}/sweeps/new?preset=quickstart", f"{url}/matches/new?preset="
+            curves = part("curves-title")
+            take(browser, url, folder / "sweeps.png", "#listing")
+            take(browser, page, folder / "sweep.png", curves)
+            take(browser, page, folder / "sweep-dark.png", curves, scheme="dark")
+            search = part("search-title")
+            take(browser, page, folder / "search.png", search, first=search)
+            take(browser, f"{page}/trials/0", folder / "trial.png", "#layers")
+            take(browser, f"{url}/matches/{match}", folder / "match.png", curves)
+            take(browser, new, folder / "new.png", "#field-space")
+            judged = "fieldset:has(#field-tolerance)"
+            take(browser, f"{new_match}quickstart-match", folder / "new-match.png", judged)
+            take(browser, f"{url}/compare?arm={sweep}", folder / "compare.png", curves)
+            take(browser, f"{url}/paper", folder / "paper.png", "main section")
         store.close()
 
 

@@ -107,6 +107,11 @@ class TestEveryPage:
         page = context.new_page()
         page.goto(site[name])
         rows = page.get_by_role("region", name=table).locator("tbody tr").count()
+        heights = page.locator(".plot").evaluate_all("plots => plots.map(e => e.offsetHeight)")
+        choices = page.locator("[data-plot-select]:visible").count()
         context.close()
 
         assert rows >= 1
+        # What needs script takes no room and offers nothing.
+        assert max(heights, default=0) < 100
+        assert choices == 0
