@@ -10,6 +10,9 @@ from worker.config import FieldError, TrainConfig
 from worker.datasets import DatasetInfo
 from worker.split import held_out_counts
 
+#: A network that halves images twice leaves one pixel of as many or fewer a side.
+_ONE_PIXEL = 4
+
 
 @dataclass(frozen=True)
 class Length:
@@ -43,7 +46,28 @@ def check_fits(config: TrainConfig, info: DatasetInfo) -> Length:
             "widen_factor must be at least 1 with shortcut 'pool_pad', which can only add "
             f"channels; got {config.widen_factor}",
         )
-    return run_length(config, num_train)
+    length = run_length(config, num_train)
+    _check_smallest_batch(config, info, length)
+    return length
+
+
+def _check_smallest_batch(config: TrainConfig, info: DatasetInfo, length: Length) -> None:
+    """Refuse a batch of one image where batch norm would have one value to normalise."""
+    if min(map(length.size_of, (0, length.steps_per_epoch - 1))) > 1:
+        return
+    if config.gamma_c is not None:
+        why = "gamma_c, whose batch norm needs two"
+    elif config.network == "mlp":
+        why = "network 'mlp', whose batch norm needs two"
+    elif config.network == "wrn" and max(info.shape[:2]) <= _ONE_PIXEL:
+        why = "images of 4 x 4 pixels, of which the last batch norm of a wrn sees one"
+    else:
+        return
+    raise FieldError(
+        "batch_size",
+        f"batch_size must leave no batch of one image with {why}; got {length.batch_size} over "
+        f"{length.num_train} training images",
+    )
 
 
 def run_length(config: TrainConfig, num_train: int) -> Length:
@@ -56,13 +80,6 @@ def run_length(config: TrainConfig, num_train: int) -> Length:
             f"split), got {size}",
         )
     rest = num_train % size
-    smallest = size if config.last_batch == "drop" or rest == 0 else rest
-    if smallest == 1 and config.gamma_c is not None:
-        raise FieldError(
-            "batch_size",
-            "batch_size must leave no batch of one image with gamma_c, whose batch norm needs two; "
-            f"got {size} over {num_train} training images",
-        )
     per_epoch = num_train // size + (config.last_batch == "keep" and rest > 0)
     steps = config.steps if config.steps is not None else (config.epochs or 0) * per_epoch
     return Length(steps, per_epoch, size, num_train)

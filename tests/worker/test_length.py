@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 
-from worker import TrainConfig
+from worker import TrainConfig, train
 from worker.config import FieldError
-from worker.datasets import DatasetInfo
+from worker.datasets import Arrays, DatasetInfo, write_dataset
 from worker.length import check_fits, run_length
 
 
@@ -60,6 +61,35 @@ def test_what_does_not_fit_the_data_is_refused(fields, field, sentence):
         check_fits(TrainConfig(**base | fields), info(num_train=100))
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "reason"),
+    [
+        ({"network": "mlp", "depth": 1}, (32, 32, 3), "network 'mlp'"),
+        ({}, (4, 4, 1), "images of 4 x 4 pixels"),
+        ({}, (5, 4, 1), None),
+        ({"bn_scale": "fixed"}, (32, 32, 3), None),
+    ],
+)
+@pytest.mark.parametrize("lengths", [{"batch_size": 1}, {"batch_size": 9, "last_batch": "keep"}])
+def test_one_image_is_a_batch_where_there_is_more_than_one_value_to_normalise(
+    fields, shape, reason, lengths, tmp_path
+):
+    fields = {"optimizer": "sgd", "steps": 3, "device": "cpu", "validation_fraction": 0.0} | fields
+    asked = TrainConfig(
+        dataset="set", depth=fields.pop("depth", 10), widen_factor=1.0, **lengths, **fields
+    )
+    images = np.random.default_rng(0).integers(0, 256, (19, *shape), np.uint8)
+    labels = np.arange(19).astype(np.uint16) % 2
+    arrays = Arrays(images, labels, images, labels)
+    write_dataset("set", tmp_path, arrays, classes=("a", "b"), source="made up")
+
+    if reason is None:
+        assert list(train(asked, data_home=tmp_path))[-1].status == "complete"
+        return
+    with pytest.raises(FieldError, match=f"no batch of one image with {reason}.* over 19"):
+        list(train(asked, data_home=tmp_path))
 
 
 def test_images_too_small_for_the_network_are_refused():
