@@ -95,11 +95,12 @@ def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
                 "legendgroup": curve.label,
                 "x": list(curve.steps),
                 "y": mean,
-                "customdata": list(zip(sd, curve.n, strict=True)),
+                "customdata": [
+                    _spread(*seen, metric) for seen in zip(curve.sd, curve.n, strict=True)
+                ],
                 "hovertemplate": (
                     f"{curve.label}<br>step %{{x:,}}<br>{what.name} %{{y:.4g}}"
-                    f" ± %{{customdata[0]:.2g}} {what.unit} (sd of %{{customdata[1]}} seeds)"
-                    "<extra></extra>"
+                    " %{customdata}<extra></extra>"
                 ),
             }
         )
@@ -167,6 +168,7 @@ def _points_trace(
 ) -> dict[str, Any]:
     """The marks of one optimizer's points."""
     what, optimizer = quantity(objective), settings[0].optimizer
+    digits = ":.4g" if isinstance(settings[0].value, float) else ""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -180,13 +182,21 @@ def _points_trace(
             "opacity": 0.85 if crowded else 1.0,
             "line": {"width": 0},
         },
-        "customdata": [[s.point, what.shown(s.sd or 0.0), s.n] for s in settings],
+        "customdata": [[s.point, _spread(s.sd, s.n, objective)] for s in settings],
         "hovertemplate": (
-            f"point %{{customdata[0]}} ({optimizer})<br>{quantity(param).short} %{{x}}<br>"
-            f"{what.name} %{{y:.4g}} ± %{{customdata[1]:.2g}} {what.unit}"
-            " (sd of %{customdata[2]} seeds)<extra></extra>"
+            f"point %{{customdata[0]}} ({optimizer})<br>{quantity(param).short} %{{x{digits}}}<br>"
+            f"{what.name} %{{y:.4g}} %{{customdata[1]}}<extra></extra>"
         ),
     }
+
+
+def _spread(sd: float | None, n: int, metric: str) -> str:
+    """What a mark stands for beside its mean: ``± 0.21 % (sd of 3 seeds)``."""
+    what = quantity(metric)
+    if sd is None or n < 2:
+        return f"{what.unit} (one seed)".strip()
+    unit = f" {what.unit}" if what.unit else ""
+    return f"± {what.shown(sd):.2g}{unit} (sd of {n} seeds)"
 
 
 def _bars(settings: Sequence[Setting], objective: str) -> dict[str, Any]:

@@ -123,6 +123,7 @@ class TestSensitivity:
         assert star["marker"]["symbol"] == "star-open"
         assert not {"symbol"} & (ndadam["marker"].keys() | sgd["marker"].keys())
         assert ndadam["error_y"]["array"] == [0.1, 0.0]
+        assert ndadam["customdata"][1] == [1, "% (one seed)"]
 
     def test_of_hundreds_of_points_deviations_are_in_the_hover_text_alone(self) -> None:
         many = [Setting(n, 0.01, 0.04, 0.001, 3, "ndadam") for n in range(MOST_WITH_BARS + 1)]
@@ -131,8 +132,8 @@ class TestSensitivity:
 
         assert len(few["error_y"]["array"]) == MOST_WITH_BARS
         assert "error_y" not in drawn
-        assert drawn["customdata"][0] == [0, 0.1, 3]
-        assert star["customdata"] == [[3, 0.1, 3]]
+        assert drawn["customdata"][0] == [0, "± 0.1 % (sd of 3 seeds)"]
+        assert star["customdata"] == [[3, "± 0.1 % (sd of 3 seeds)"]]
 
     def test_the_marks_of_hundreds_of_points_are_small_whatever_their_optimizer(self) -> None:
         many = [
