@@ -62,25 +62,28 @@ def _chosen_by(fixed: Sequence[str]) -> Markup:
 
 
 def _shown(found: Sequence[Branch]) -> Markup:
-    parts = [Markup("{} ({})").format(branch_name(b.fixed), _fields(list(b.free))) for b in found]
+    named = found[:MOST_NAMED]
+    parts = [Markup("{} ({})").format(branch_name(b.fixed), _fields(list(b.free))) for b in named]
     return Markup("It is of {}, from {} finished points of the branch on.").format(
-        _listed(parts), FEWEST_POINTS
+        _listed(parts, len(found)), FEWEST_POINTS
     )
 
 
 def _alone(found: Sequence[Branch]) -> Markup:
     parts = []
-    for branch in found:
+    for branch in found[:MOST_NAMED]:
         what = _fields(list(branch.free)) if branch.free else "nothing"
         parts.append(Markup("{} (varies {})").format(branch_name(branch.fixed), what))
-    return Markup("None of {}: one field has no other to be compared with.").format(_listed(parts))
+    return Markup("None of {}: one field has no other to be compared with.").format(
+        _listed(parts, len(found))
+    )
 
 
 def _fields(names: Sequence[str]) -> Markup:
     return Markup(", ").join(symbol(name) for name in names)
 
 
-def _listed(parts: Sequence[Markup]) -> Markup:
-    more = len(parts) - MOST_NAMED
-    named = Markup("; ").join(parts[:MOST_NAMED])
+def _listed(parts: Sequence[Markup], count: int) -> Markup:
+    more = count - len(parts)
+    named = Markup("; ").join(parts)
     return Markup("{}; and {} more").format(named, more) if more > 0 else named

@@ -240,11 +240,11 @@ class DifferenceOut(Output):
 
 
 class NotComparableOut(Output):
-    """Two arms that no verdict is given on, since they were measured on other images."""
+    """Two arms that no verdict is given on: measured on other images, or without any spread."""
 
     a: str
     b: str
-    #: The fields and their values, in words.
+    #: Where fields are the reason, with their values.
     reason: str
 
 

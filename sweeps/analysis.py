@@ -163,6 +163,8 @@ def compare_arms(arms: Sequence[ArmResult], metric: str) -> list[Comparison]:
         if bool(a.test_error_values) == bool(b.test_error_values)
         # Errors on other data tell nothing about what was varied.
         and a.params.get("dataset") == b.params.get("dataset")
+        # Without any spread every difference would be certain.
+        and (_spreads(a) or _spreads(b))
     ]
     differences = [welch(_compared(a), _compared(b)) for a, b in pairs]
     adjusted = holm([difference.p_value for difference in differences])
@@ -180,6 +182,10 @@ def compare_arms(arms: Sequence[ArmResult], metric: str) -> list[Comparison]:
         )
         for (a, b), difference, p_holm in zip(pairs, differences, adjusted, strict=True)
     ]
+
+
+def _spreads(arm: ArmResult) -> bool:
+    return len(set(_compared(arm))) > 1
 
 
 def _compared(arm: ArmResult) -> list[float]:

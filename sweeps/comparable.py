@@ -1,4 +1,4 @@
-"""Whether two arms were measured on the same images, and what else puts a difference in doubt."""
+"""Whether a verdict on two arms can be given, and what else puts a difference in doubt."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +16,9 @@ _CHECKSUM = "data checksum"
 
 def not_comparable(a: Arm, b: Arm, metric: str) -> str:
     """Why a value of one arm cannot be held against the other's, by name; "" where it can."""
+    if all(len(set(arm.values(metric))) == 1 for arm in (a, b)):
+        # Any difference would be certain, by an interval of no length.
+        return "neither has a spread: too few seeds, or too coarse a metric, to judge"
     if not metric.startswith(_ON_IMAGES):
         return ""
     reasons = []

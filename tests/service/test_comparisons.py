@@ -373,3 +373,9 @@ class TestWhatCannotBeHeldAgainstEachOther:
         text = client.post(COMPARISONS, params={"format": "markdown"}, json=body).text
 
         assert "| sgd #0 | ndadam #0 | other data: dataset cifar10 and cifar100 |" in text
+
+    def test_two_arms_without_any_spread_get_no_verdict(self, client, finished):
+        found = compared(client, finished("sgd", [0.1, 0.1]), finished("ndadam", [0.2, 0.2]))
+
+        assert found["differences"] == []
+        assert "neither has a spread" in found["not_comparable"][0]["reason"]
