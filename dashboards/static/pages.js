@@ -302,4 +302,19 @@ function takeIn() {
 }
 document.addEventListener("htmx:after:swap", takeIn);
 takeIn();
+
+// A table that was sorted or turned comes anew, and who did it by keyboard goes on from there.
+let held = null;
+document.addEventListener("htmx:before:swap", () => {
+  const part = document.activeElement.closest("#leaderboard, #trials");
+  held = part && { id: part.id, words: document.activeElement.textContent };
+});
+document.addEventListener("htmx:after:swap", () => {
+  if (held && document.activeElement === document.body) {
+    const part = document.getElementById(held.id) || document.body;
+    const same = [...part.querySelectorAll("a")].find((link) => link.textContent === held.words);
+    (same || part.querySelector(".table"))?.focus({ preventScroll: true });
+  }
+  held = null;
+});
 if (!document.querySelector("[data-over]")) follow();

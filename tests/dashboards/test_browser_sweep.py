@@ -34,6 +34,12 @@ class TestSweepPage:
         page.keyboard.press("Enter")
 
         expect(page.locator("#trials tbody th").first).to_have_text("25")
+        # The focus goes on from there: the link is gone on the last page, and the table is next.
+        expect(page.get_by_role("region", name="Trials")).to_be_focused()
+        heading = page.locator("#trials thead a").first
+        heading.press("Enter")
+        expect(page.locator("#trials th[aria-sort=descending]")).to_contain_text("Trial")
+        expect(heading).to_be_focused()
 
     def test_another_metric_is_drawn_on_choice(
         self, watched: Watched, site: dict[str, str]
