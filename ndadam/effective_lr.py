@@ -84,7 +84,14 @@ class EffectiveLR:
             raise ValueError(f"every must be >= 1, got {every}")
         found = weight_vectors(model)
         held = {p for group in optimizer.param_groups for p in group["params"]}
-        self.rows = RowBuffer([v for v in found if v.parameter in held])
+        measured = [v for v in found if v.parameter in held]
+        if not measured:
+            raise ValueError(
+                "optimizer must train weight vectors of model, and trains none of the "
+                f"{len(found)} parameters that have any: was it made of another model, or before "
+                "the parameters were replaced?"
+            )
+        self.rows = RowBuffer(measured)
         self.every = every
         self.recording = True
         self.step = first_step

@@ -155,8 +155,10 @@ class NDAdam(Optimizer):
         names: list[str] = []
         if isinstance(param_group, dict) and "names" in param_group:
             # Not a setting: kept out of the group, so that state dicts look like torch's.
-            names, params = param_group["names"], param_group["params"]
+            names = param_group["names"]
             param_group = {key: value for key, value in param_group.items() if key != "names"}
+        if isinstance(param_group, dict) and isinstance(param_group.get("params"), Iterable):
+            params = param_group["params"]
             if not isinstance(params, Tensor | set):  # those torch takes, and refuses, as they are
                 # Looked at here and again by torch, which a generator would not survive.
                 params = param_group["params"] = list(params)

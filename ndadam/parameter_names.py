@@ -17,11 +17,22 @@ class ParameterNames:
             self._known.update(zip(params, names, strict=True))
 
     def refuse_shared(
-        self, groups: list[dict[str, Any]], params: list[Tensor], names: list[str]
+        self, groups: list[dict[str, Any]], params: list[Any], names: list[str]
     ) -> None:
-        """Refuse parameters that are in one of ``groups`` already, as torch does, but by name."""
-        held = {p for group in groups for p in group["params"]}
-        shared = [name for p, name in zip(params, names, strict=False) if p in held]
+        """Refuse parameters that are in one of ``groups`` already, as torch does, but by name.
+
+        They have the name that they come with now, in ``names`` or in a pair as
+        ``named_parameters`` has it, else the one that they are known by.
+        """
+        held = {
+            p: self.of(group, index, position)
+            for index, group in enumerate(groups)
+            for position, p in enumerate(group["params"])
+        }
+        pairs = [p if isinstance(p, tuple) else (None, p) for p in params]
+        if len(names) == len(pairs):
+            pairs = [(name, p) for name, (_, p) in zip(names, pairs, strict=True)]
+        shared = [name or held[p] for name, p in pairs if isinstance(p, Tensor) and p in held]
         if shared:
             raise ValueError(
                 f"some parameters appear in more than one parameter group: {', '.join(shared)}; "

@@ -285,7 +285,7 @@ def test_an_optimizer_without_weight_vectors_is_refused():
     model = small_net()
     optimizer = torch.optim.SGD([model[0].bias], lr=0.1)
 
-    with pytest.raises(ValueError, match="no weight vectors"):
+    with pytest.raises(ValueError, match="trains none of the 3 parameters that have any"):
         EffectiveLR(model, optimizer)
 
 

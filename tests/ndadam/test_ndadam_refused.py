@@ -127,10 +127,26 @@ def test_sparse_gradients_are_refused_by_name():
     assert str(ours.value).startswith(str(theirs.value).replace("Adam does", "NDAdam does"))
 
 
-def test_the_same_parameter_in_two_groups_is_refused():
+@pytest.mark.parametrize(
+    ("second", "name"),
+    [
+        (lambda model: {"params": [model.weight]}, "weight"),
+        (lambda model: {"params": (p for p in [model.weight])}, "weight"),
+        (lambda model: {"params": [("head", model.weight)]}, "head"),
+        (lambda model: {"params": [model.weight], "names": ["head"]}, "head"),
+    ],
+)
+def test_the_same_parameter_in_two_groups_is_refused_by_name(second, name):
+    model = torch.nn.Linear(3, 2)
+
+    with pytest.raises(ValueError, match=f"more than one parameter group: {name};"):
+        NDAdam([*param_groups(model), second(model)])
+
+
+def test_the_same_parameter_in_two_groups_without_names_is_told_by_its_place():
     p = matrix()
 
-    with pytest.raises(ValueError, match="more than one parameter group"):
+    with pytest.raises(ValueError, match=r"more than one parameter group: parameter 0 of group 0"):
         NDAdam([{"params": [p], "vector_dim": 0}, {"params": [p]}])
 
 
