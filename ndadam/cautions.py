@@ -19,6 +19,8 @@ from ndadam.settling import SETTLING_TIMES
 _LARGEST_UNDONE = 0.1
 #: Of the law of sgdw and adamw, whose decay pulls back part of each step.
 _LARGEST_SHORTFALL = 0.01
+#: A of gradients outside this range is worth a sentence: oscillation below, strong signal above.
+_USUAL_GAIN = (0.7, 1.3)
 #: A second moment that remembers more of the run than this holds its large first gradients.
 _LONGEST_MEMORY = 1 / 20
 
@@ -73,6 +75,20 @@ def decay_shortfall(setting: OptimizerSetting) -> float:
     whole = shrink**2 + (2 * shrink - shrink**2) * (1 - b - 2 * shrink * beta) / (1 + b)
     law = 2 * shrink * (1 - b) / (1 + b)
     return 1 - math.sqrt(max(0.0, whole / law))
+
+
+def gain_in_words(gain: float) -> list[str]:
+    """What an unusual gain A says of the gradients; nothing for a usual one."""
+    low, high = _USUAL_GAIN
+    if low <= gain <= high:
+        return []
+    why = (
+        "gradients of successive steps oppose each other, as near the edge of stability or where "
+        "few batches come again and again."
+        if gain < low
+        else "gradients of successive steps agree strongly."
+    )
+    return [f"The gain A is {gain:.2f}: {why}"]
 
 
 def _about_the_start(

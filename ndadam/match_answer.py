@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ndadam.cautions import gain_in_words
 from ndadam.equivalents import layers_without_rate
 from ndadam.fitted_curve import Points
 from ndadam.matching import Finding, LogRatio
@@ -67,6 +68,12 @@ class MeasuredMatch:
         return self.closed_form.trust_until_step if self.closed_form else None
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the closed form or the answer doubtful, a sentence each."""
+        found = self.closed_form.warnings if self.closed_form is not None else ()
+        return (*found, *gain_in_words(self.gain))
+
+    @property
     def not_these_layers(self) -> tuple[str, ...]:
         return layers_without_rate(self.probe)
 
@@ -78,7 +85,7 @@ class MeasuredMatch:
                 f"{self.target.optimizer} {self.rate_name} = {self.rate:.4g} was run; what matches "
                 f"lies in {low:.4g} to {high:.4g} (95 %)."
             )
-        if self.trust_until_step is not None:
+        if self.trust_until_step is not None and self.interval is not None:
             found.append(f"To be trusted until step {self.trust_until_step}.")
         limited = self.probe.limited_by_eps
         others = [layer for layer in self.not_these_layers if layer not in limited]
@@ -89,4 +96,5 @@ class MeasuredMatch:
                 f"Not exactly for {', '.join(limited)}: the loss sees how long they are through "
                 "the eps of a normalisation."
             )
+        found += gain_in_words(self.gain)
         return " ".join(found)

@@ -77,23 +77,24 @@ class Question:
     def _refuse_short_runs(self) -> None:
         start, stop = self.window
         needed = 2 * FEWEST_BLOCKS * self.least
+        settled, side = 0, ""
+        if self.criterion == "stationary":
+            refuse_without_stationary_rate(self.source)
+            waits = settling_steps(self.source, self.target, self.level)
+            side = max(waits, key=waits.__getitem__)
+            settled = waits[side]
+        # The default window of a stationary match is the last 5/12 of the run.
+        enough = max(math.ceil(needed * 12 / 5), math.ceil(settled * 12 / 7))
         if not (0 <= start and start + needed <= stop <= self.num_steps):
             raise ValueError(
                 f"window must lie within the run's {self.num_steps} steps and span at least "
                 f"{needed} of them for an interval and a drift test, got {self.window}; a run of "
-                f"{math.ceil(needed * 12 / 5)} steps would do"
+                f"{enough} steps would do"
             )
-        if self.criterion != "stationary":
-            return
-        refuse_without_stationary_rate(self.source)
-        waits = settling_steps(self.source, self.target, self.level)
-        side = max(waits, key=waits.__getitem__)
-        settled = waits[side]
         if start < settled:
             raise ValueError(
                 f"num_steps must be larger: the {side} is stationary only after about {settled} "
-                f"steps, and the window starts at {start}; num_steps = "
-                f"{math.ceil(settled * 12 / 7)} would do"
+                f"steps, and the window starts at {start}; num_steps = {enough} would do"
             )
 
     def judged(self, values: Sequence[float]) -> Sequence[float]:
@@ -111,6 +112,11 @@ def _refuse_values(
         raise ValueError(
             f"tolerance must be above 0 and at most {_LARGEST_TOLERANCE}, a ratio minus 1 "
             f"(0.05 is 5 %), got {tolerance}"
+        )
+    if not callable(lr_schedule):
+        raise ValueError(
+            "lr_schedule must be a function of the step that returns a factor on the learning "
+            f"rate, got {lr_schedule!r}"
         )
     factors = {step: lr_schedule(step) for step in range(num_steps)}
     for step, factor in factors.items():

@@ -128,7 +128,15 @@ def match_rate(
     """
     setting = _source_setting(source, model)
     rule = Question.of(
-        setting, target, num_steps, lr_schedule, criterion, level, tolerance, tuple(seeds), window
+        setting,
+        target,
+        num_steps,
+        lr_schedule,
+        criterion,
+        level,
+        tolerance,
+        _numbers("seeds", seeds),
+        None if window is None else _window(window),
     )
     if max_corrections < 0:
         raise ValueError(f"max_corrections must be >= 0, got {max_corrections}")
@@ -139,6 +147,19 @@ def match_rate(
     _refuse_without_invariant_vectors(found)
     loop = Loop(model, loss, batches, num_steps, found, alpha_s, decay_scalars, lr_schedule)
     return _Search(rule, loop, max_corrections, progress or (lambda sentence: None)).run()
+
+
+def _numbers(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(values, Sequence) or not all(isinstance(value, int) for value in values):
+        raise ValueError(f"{name} must be a sequence of whole numbers, got {values!r}")
+    return tuple(values)
+
+
+def _window(window: Sequence[int]) -> tuple[int, int]:
+    numbers = _numbers("window", window)
+    if len(numbers) != 2:
+        raise ValueError(f"window must be two steps, its start and its stop, got {window!r}")
+    return numbers[0], numbers[1]
 
 
 def _source_setting(source: Source, model: nn.Module) -> OptimizerSetting:

@@ -3,13 +3,13 @@
 import math
 from typing import Any
 
+from ndadam.cautions import gain_in_words
 from sweeps.match_result import SourceFindings, Verdict
 from sweeps.match_runs import mean_metric
 from sweeps.match_spec import MatchSpec
 from sweeps.match_state import MatchState
 
-#: Outside these a value is worth a sentence. Gain: oscillation below, strong signal above.
-_USUAL_GAIN = (0.7, 1.3)
+#: Outside these a value is worth a sentence.
 _USUAL_MEMORY = (0.9, 1.1)
 #: The source's measured rate over that of its settings; networks stay within a tenth.
 _USUAL_SIZE = 1.2
@@ -106,15 +106,4 @@ def _about_gradients(state: MatchState) -> list[str]:
             f"The balance law is off by {100 * residual:.1f} %, which no training explains: "
             "gradients may have been clipped or scaled between backward and step."
         )
-    low, high = _USUAL_GAIN
-    if state.sources and not low <= state.gain <= high:
-        found.append(
-            f"The gain A is {state.gain:.2f}: "
-            + (
-                "gradients of successive steps oppose each other, a sign of a rate near the edge "
-                "of stability."
-                if state.gain < low
-                else "gradients of successive steps agree strongly."
-            )
-        )
-    return found
+    return found + (gain_in_words(state.gain) if state.sources else [])

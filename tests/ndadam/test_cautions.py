@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ndadam.cautions import beta2_in_words, decay_shortfall
+from ndadam.cautions import beta2_in_words, decay_shortfall, gain_in_words
 from ndadam.theory import OptimizerSetting, predict, stationary_effective_lr
 from tests.ndadam.paper_runs import NDADAM, SGD, cosine
 
@@ -117,3 +117,12 @@ def test_a_target_that_forgets_as_fast_already_is_not_told_to():
 
     assert "remembers 250 steps" in found
     assert "forgets as fast" not in found
+
+
+@pytest.mark.parametrize(("gain", "words"), [(0.5, "oppose each other"), (1.6, "agree strongly")])
+def test_an_unusual_gain_is_put_into_words(gain, words):
+    (sentence,) = gain_in_words(gain)
+
+    assert f"The gain A is {gain:.2f}" in sentence
+    assert words in sentence
+    assert gain_in_words(1.0) == []

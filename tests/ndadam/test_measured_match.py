@@ -53,6 +53,7 @@ def test_the_sentence_names_verdict_interval_horizon_and_layers_left_out(matched
     assert "To be trusted until step 700." in sentence
     assert "Not for linear3: the loss sees how long they are." in sentence
     assert set(matched[3].layers) == {"linear1", "linear2", "linear3"}
+    assert matched[3].warnings == matched[3].closed_form.warnings
 
 
 def test_verdict_runs_share_no_seed_with_calibration(matched):
@@ -156,6 +157,7 @@ def test_a_layer_that_runs_away_while_the_loss_stays_finite_ends_the_match_too()
 
     assert found.verdict.state == "not matchable"
     assert found.verdict.sentence.endswith("diverged by step 599 (seed 0), in linear2.")
+    assert "To be trusted" not in str(found)  # there is nothing to trust
 
 
 @pytest.mark.parametrize(
@@ -163,6 +165,11 @@ def test_a_layer_that_runs_away_while_the_loss_stays_finite_ends_the_match_too()
     [
         ({"num_steps": 600, "betas": (0.9, 0.995)}, "num_steps = 1029 would do"),
         ({"num_steps": 90}, "a run of 576 steps would do"),
+        ({"num_steps": 90, "sgd": SGD | {"weight_decay": 1e-3}}, "a run of 1715 steps would do"),
+        ({"seeds": 3}, "seeds must be a sequence of whole numbers, got 3"),
+        ({"window": "late"}, "window must be a sequence of whole numbers, got 'late'"),
+        ({"window": (100, 500, 800)}, "window must be two steps, its start and its stop, got"),
+        ({"lr_schedule": "cosine"}, "lr_schedule must be a function of the step .*got 'cosine'"),
         ({"sgd": SGD | {"momentum": 0.5}}, "level must be given"),
         ({"sgd": SGD | {"weight_decay": 0.0}}, "nothing shrinks the weights"),
         ({"sgd": {"momentum": 0.9, "weight_decay": 1e-3}}, "lr of sgd must be set"),
