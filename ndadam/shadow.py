@@ -18,8 +18,10 @@ class ShadowMoments:
     """
 
     def __init__(self, rows: RowBuffer, betas: tuple[float, float]) -> None:
+        if len(betas) != 2:
+            raise ValueError(f"shadow_betas must be two numbers in [0, 1), got {betas!r}")
         for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
+            if not isinstance(beta, float | int) or not 0.0 <= beta < 1.0:
                 raise ValueError(f"shadow_betas[{i}] must be in [0, 1), got {beta}")
         self.rows = rows
         self.betas = betas

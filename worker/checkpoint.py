@@ -72,7 +72,7 @@ def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
             continue
         if state["config_key"] != config_key:
             raise CheckpointError(
-                f"{path} belongs to another config (key {state['config_key']}, this run's is "
+                f"{path} belongs to another config or other images (key {state['config_key']}, this run's is "
                 f"{config_key}); give this run a folder of its own"
             )
         _set_aside(damaged)

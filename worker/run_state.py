@@ -70,14 +70,14 @@ class Run:
         replay_steps: bool = True,
     ) -> None:
         self.config, self.device, self._stop = config, device, stop
-        measured = measurement.model_dump_json() if measurement else "nothing"
-        #: What a checkpoint must have been written for.
-        self.key = f"{config.key()} seed {config.seed} measuring {measured}"
         wake_autograd(device)
         torch.manual_seed(config.seed)
         self.data = load_run_data(config, home, device)
         self.length = run_length(config, len(self.data.train_indices))
         info = self.data.info
+        measured = measurement.model_dump_json() if measurement else "nothing"
+        #: What a checkpoint must have been written for.
+        self.key = f"{config.key()} seed {config.seed} on {info.checksum[:16]} measuring {measured}"
         self.model = build_network(config, info.num_classes, info.shape[2], device)
         in_graph = replay_steps and _steps_in_graph(config, self.model, device)
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)

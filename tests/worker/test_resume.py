@@ -10,11 +10,15 @@ import pytest
 import torch
 
 from worker import Measurement, TrainConfig, train
+from worker.datasets import write_dataset
 from worker.errors import CheckpointError
 from worker.run_state import Run
 from worker.stop_file import StopFile, request_stop, withdraw_stop
 
 WINDOW = Measurement(start=2, per_layer=True, shadow_betas=(0.9, 0.99))
+
+
+from .conftest import made_up_arrays
 
 
 def variant(config, **fields):
@@ -188,6 +192,17 @@ def test_a_checkpoint_of_another_run_is_refused(data_home, tiny_config, tmp_path
 
     with pytest.raises(CheckpointError, match="belongs to another config"):
         run(variant(tiny_config, seed=1), data_home, tmp_path)
+
+
+def test_a_checkpoint_of_other_images_under_the_same_name_is_refused(tiny_config, tmp_path):
+    home, folder = tmp_path / "data", tmp_path / "run"
+    write_dataset("colours", home, made_up_arrays(), classes=tuple("abcd"), source="made up")
+    run(variant(tiny_config), home, folder, stop_after(3))
+    other = made_up_arrays(seed=1)
+    write_dataset("colours", home, other, classes=tuple("abcd"), source="made up again")
+
+    with pytest.raises(CheckpointError, match="belongs to another config or other images"):
+        run(variant(tiny_config), home, folder)
 
 
 def test_a_stop_file_ends_a_run_with_a_checkpoint(data_home, tiny_config, tmp_path):
