@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser
 
@@ -51,8 +52,10 @@ def take(
     page.wait_for_timeout(300)
     _, end, width = page.locator(last).first.evaluate(PLACE)
     start = page.locator(first).first.evaluate(PLACE)[0] - MARGIN if first else 0
-    kept = {"x": 0, "y": start, "width": width, "height": end + MARGIN - start}
-    page.screenshot(path=path, full_page=True, clip=kept)
+    height = end + MARGIN - start
+    page.screenshot(
+        path=path, full_page=True, clip={"x": 0, "y": start, "width": width, "height": height}
+    )
     context.close()
     shrink(path)
 
@@ -63,13 +66,27 @@ def part(title: str) -> str:
 
 
 def shrink(path: Path) -> None:
-    """Keep a picture in its commonest colours: a third of the bytes, and the same to see."""
+    """Keep as many colours of a picture as one byte tells apart: a third of the bytes.
+
+    Each next one is the one that is furthest off on most pixels, so that a line of a few pixels
+    keeps its own.
+    """
     with Image.open(path) as opened:
-        picture = opened.convert("RGB")
-    counts = sorted(picture.getcolors(picture.width * picture.height), reverse=True)
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in counts[:COLOURS] for part in colour])
-    picture.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
+        pixels = np.asarray(opened.convert("RGB"), dtype=np.int32)  # (height, width, 3)
+    colours, places, counts = np.unique(
+        pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True
+    )
+    chosen = [int(counts.argmax())]
+    off = np.square(colours - colours[chosen[0]]).sum(axis=-1)
+    nearest = np.zeros(len(colours), dtype=np.int32)
+    while len(chosen) < COLOURS and off.any():
+        chosen.append(int((off * counts).argmax()))
+        apart = np.square(colours - colours[chosen[-1]]).sum(axis=-1)
+        nearest[apart < off] = len(chosen) - 1
+        off = np.minimum(off, apart)
+    small = Image.fromarray(nearest[places].reshape(pixels.shape[:2]).astype(np.uint8), mode="P")
+    small.putpalette(colours[chosen].astype(np.uint8).tobytes())
+    small.save(path, optimize=True)
 
 
 def seeded(store: Store) -> None:
@@ -108,7 +125,7 @@ def main(folder: Path, home: Path | None = None) -> None:
             take(browser, page, folder / "sweep-dark.png", curves, scheme="dark")
             search = part("search-title")
             take(browser, page, folder / "search.png", search, first=search)
-            take(browser, f"{page}/trials/0", folder / "trial.png", "#layers")
+            take(browser, f"{page}/trials/0", folder / "trial.png", "#layers figure")
             take(browser, f"{url}/matches/{match}", folder / "match.png", curves)
             take(browser, new, folder / "new.png", "#field-space")
             judged = "fieldset:has(#field-tolerance)"
