@@ -145,10 +145,11 @@ def _labels(index: int, scale: Scale, *, any_unused: bool) -> list[dict[str, Any
     """The ends of a numeric axis, or every word of the other kind."""
     if scale.words:
         places = [((at + 0.5) / len(scale.words), word) for at, word in enumerate(scale.words)]
+    elif scale.high > scale.low:
+        ends = (0.0, 0.5, 1.0)
+        places = [(place, number(scale.value(place), 3)) for place in ends]
     else:
-        places = [(0.0, number(scale.low, 3)), (1.0, number(scale.high, 3))]
-        if scale.high > scale.low:
-            places.insert(1, (0.5, number(scale.value(0.5), 3)))
+        places = [(0.5, number(scale.low, 3))]
     if any_unused:
         places.append((UNUSED, "not used"))
     return [

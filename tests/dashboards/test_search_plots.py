@@ -84,6 +84,15 @@ class TestParallel:
         texts = [label["text"] for label in drawn["layout"]["annotations"]]
         assert texts[:3] == ["1.09e-5", "1.54e-5", "2.18e-5"]
 
+    def test_an_axis_of_one_value_names_it_once_where_its_lines_pass(self) -> None:
+        same = [point(n, 0.1 * (n + 1), gamma_c=2.5) for n in range(2)]
+        space = {"gamma_c": {"kind": "choice", "values": [2.5]}}
+        drawn = parallel_plot(same, space, "validation_error", maximize=False).figure
+
+        first, *_ = drawn["layout"]["annotations"]
+        assert (first["text"], first["x"], first["y"]) == ("2.5", 0, 0.5)
+        assert [label["x"] for label in drawn["layout"]["annotations"]].count(0) == 1
+
     def test_a_field_that_is_not_used_is_passed_below_its_axis(self) -> None:
         plot = parallel_plot(self.points, SPACE, "validation_error", maximize=False)
 
