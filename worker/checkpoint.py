@@ -72,8 +72,8 @@ def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
             continue
         if state["config_key"] != config_key:
             raise CheckpointError(
-                f"{path} belongs to another config or other images (key {state['config_key']}, this run's is "
-                f"{config_key}); give this run a folder of its own"
+                f"{path} belongs to another config or other images (key {state['config_key']}, "
+                f"this run's is {config_key}); give this run a folder of its own"
             )
         _set_aside(damaged)
         return state

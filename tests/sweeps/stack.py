@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -28,17 +29,23 @@ class Stack:
         self.store = Store(f"sqlite:///{home / 'store.db'}")
         self.store.migrate()
         self.runner: subprocess.Popen[bytes] | None = None
+        self._started = datetime.now(UTC)
         self._options = options
 
     def start_runner(self) -> None:
         command = [sys.executable, "-m", "sweeps.runner", "--store", self.store.url]
         command += ["--home", str(self.home), *self._options]
         with (self.home / "runner.log").open("ab") as log:
+            self._started = datetime.now(UTC)
             self.runner = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
 
     def stop_runner(self) -> float:
-        """SIGTERM; the seconds it took to end."""
+        """SIGTERM, once it lives; the seconds it took to end."""
         assert self.runner is not None
+        end = time.monotonic() + PATIENCE
+        while not any(runner.at >= self._started for runner in self.store.runners()):
+            assert time.monotonic() < end, "the runner gave no sign of life"
+            time.sleep(0.05)
         began = time.monotonic()
         self.runner.terminate()
         assert self.runner.wait(PATIENCE) == 0

@@ -15,10 +15,9 @@ from worker.errors import CheckpointError
 from worker.run_state import Run
 from worker.stop_file import StopFile, request_stop, withdraw_stop
 
-WINDOW = Measurement(start=2, per_layer=True, shadow_betas=(0.9, 0.99))
-
-
 from .conftest import made_up_arrays
+
+WINDOW = Measurement(start=2, per_layer=True, shadow_betas=(0.9, 0.99))
 
 
 def variant(config, **fields):
