@@ -8,6 +8,7 @@ gives the memory back that torch and MLflow's model flavours take.
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 #: Seconds that writing one model may take.
 PATIENCE = 600.0
@@ -50,11 +51,22 @@ def main(weights: str, folder: str) -> None:
         input_example=example.numpy(),
         pip_requirements=[f"torch=={torch.__version__.partition('+')[0]}", "ndadam-sweeps"],
         metadata={
-            "input": "images, channels first, standardised as in training; output: logits",
+            "input": f"float32 images, channels first; {standardised(about)}; output: logits",
             "dataset": about["config"]["dataset"],
             "input_norm": about["config"]["input_norm"],
         },
     )
+
+
+def standardised(about: dict[str, Any]) -> str:
+    """How pixels become what the network wants, for a person."""
+    if about.get("channel") is None:
+        return (
+            "each image less its mean over its deviation, both over all channels of its pixels "
+            "from 0 to 255, the deviation at least 1 / sqrt(their number)"
+        )
+    scale, shift = about["channel"]
+    return f"pixels from 0 to 255 per channel times {scale} plus {shift}"
 
 
 if __name__ == "__main__":

@@ -27,12 +27,14 @@ def save_weights(folder: Path, run: "Run") -> None:
 
     A disk that is full or gone is a warning: the run's numbers do not depend on the file.
     """
-    info = run.data.info
+    info, channel = run.data.info, run.data.test.channel
     values = {
         "config": run.config.stored(),
         "num_classes": info.num_classes,
         # Height, width, channels.
         "shape": list(info.shape),
+        # Of pixels from 0 to 255, per channel: x -> x * scale + shift; None: each image by itself.
+        "channel": None if channel is None else [values.tolist() for values in channel],
         "state": {name: value.detach().cpu() for name, value in run.model.state_dict().items()},
     }
     buffer = io.BytesIO()

@@ -423,4 +423,5 @@ def test_the_best_network_is_loaded_from_mlflow_with_signature_and_example(
     assert logits.shape == (3, 10)
     assert info.signature.inputs is not None
     assert info.saved_input_example_info is not None
+    assert "each image less its mean over its deviation" in info.metadata["input"]
     assert f"(http://localhost:8000/sweeps/{sweep_id}/trials/0)" in note
