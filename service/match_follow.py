@@ -33,7 +33,7 @@ def follow_points(
         raise typer.BadParameter("give one of KEY=VALUE…, --csv, --match and --trial")
     if csv is not None:
         recorded = read_curve(csv)
-        return smoothed(recorded["values"], recorded["every"])
+        return smoothed([(i * recorded["every"], e) for i, e in enumerate(recorded["values"])])
     if match is not None:
         return _of_match(service(), match)
     if trial is not None:
@@ -41,13 +41,15 @@ def follow_points(
     return _of_formula(formula, steps, lr_schedule)
 
 
-def smoothed(values: Sequence[float], every: int) -> Points:
-    """Root mean squares over stretches, at their middle steps."""
-    from ndadam.fitted_curve import curve_of_records
+def smoothed(records: Sequence[tuple[int, float]]) -> Points:
+    """Root mean squares over stretches of (step, value) records, at their middle steps."""
+    from ndadam.matching import smooth
 
-    width = max(1, len(values) // _POINTS)
-    curve = curve_of_records(values, every, 0, lambda step: 1.0, 2, stretches=len(values) // width)
-    return list(zip(curve.steps, curve.effective_lr, strict=True))
+    width = max(1, len(records) // _POINTS)
+    values = smooth([value for _, value in records], width)
+    # Of the records themselves: the service thins them, and then they are not evenly spaced.
+    middles = [step for step, _ in records[(width - 1) // 2 :: width]]
+    return list(zip(middles, values, strict=False))
 
 
 def _of_match(service: Client, match_id: str) -> Points:
@@ -70,8 +72,7 @@ def _of_trial(service: Client, reference: str) -> Points:
             f"trial {reference} has not recorded its effective learning rate, as only trials of "
             "matches do: --match follows a match's source, EffectiveLR records any loop for --csv"
         )
-    every = max(1, round((records[-1][0] - records[0][0]) / (len(records) - 1)))
-    return smoothed([value for _, value in records], every)
+    return smoothed(records)
 
 
 def _of_formula(fields: dict[str, Any], steps: int, lr_schedule: Any) -> Points:

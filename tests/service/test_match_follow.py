@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from service.match_follow import follow_points
+from sweeps.thinning import thin
 
 
 def points_of(records, trial="0123456789ab/3"):
@@ -36,10 +37,14 @@ def test_the_records_of_a_trial_are_smoothed_over_stretches():
     assert points[-1] == (798, pytest.approx(0.0107985))
 
 
-def test_thinned_records_keep_their_steps():
-    points = points_of([(step, 0.01) for step in range(0, 80_000, 8)])
+@pytest.mark.parametrize("steps", [12_000, 15_000, 20_000])
+def test_thinned_records_keep_their_steps(steps):
+    records = [(step, 0.01 if step < steps // 2 else 0.002) for step in range(steps)]
+    points = points_of(thin(records, 10_000))
 
-    assert points[-1][0] == pytest.approx(80_000, rel=0.01)
+    assert points[-1][0] == pytest.approx(steps, rel=0.01)
+    dropped = next(step for step, value in points if value < 0.005)
+    assert dropped == pytest.approx(steps // 2, rel=0.01)
 
 
 def test_a_trial_without_records_is_refused_with_what_there_is_instead():
