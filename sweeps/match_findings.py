@@ -195,15 +195,11 @@ def _source(
 
 
 def _measured_source(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Interval:
-    """Root mean square in the window, over seeds."""
-    if not state.sources:
-        window = runs.wanted([]).window(*spec.chosen_window()).values
-        return _over_seeds([math.sqrt(fmean(v * v for v in window))])
-    values = []
-    for trial in state.sources:
-        window = runs.series(trial).window(*spec.chosen_window()).values
-        values.append(math.sqrt(fmean(v * v for v in window)))
-    return _over_seeds(values)
+    """Root mean square in the window, over seeds; what it did itself, at whatever level."""
+    recorded = runs.recorded()
+    curves = [runs.series(trial) for trial in state.sources] if recorded is None else [recorded]
+    windows = [curve.window(*spec.chosen_window()).values for curve in curves]
+    return _over_seeds([math.sqrt(fmean(v * v for v in window)) for window in windows])
 
 
 def _over_seeds(values: Sequence[float]) -> Interval:

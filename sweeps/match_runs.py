@@ -64,11 +64,11 @@ class MatchRuns:
         """What the target should do: the source's curve over seeds, at the chosen level."""
         spec = self.spec
         scale = level_factor(spec.source_setting, spec.target_setting, spec.level or "step")
-        mean = self._recorded() or rms_over([self.series(trial, name) for trial in trials])
+        mean = self.recorded() or rms_over([self.series(trial, name) for trial in trials])
         return Recorded(mean.every, tuple(scale * value for value in mean.values))
 
-    def _recorded(self) -> Recorded | None:
-        """The source's curve where it was recorded before the match."""
+    def recorded(self) -> Recorded | None:
+        """The source's curve where it was recorded before the match; None where it is trained."""
         curve = self.spec.source.curve
         if curve is None:
             return None

@@ -120,6 +120,19 @@ def test_a_recorded_source_of_another_size_than_its_settings_say_is_doubted(size
     assert all(f"{size:.2f} times the 0.0103" in warning for warning in found)
 
 
+def test_at_long_range_too_a_recorded_source_is_held_against_its_own_settings():
+    asked = {"source": {"momentum": 0.5}, "level": "long_range", "base": {"steps": 8600}}
+    setting = match_spec(**asked).source_setting
+    curve = {"values": lag_curve(setting, lambda step: 1.0, range(8600)).effective_lr}
+    spec = match_spec(**asked | {"source": {"momentum": 0.5, "curve": curve}})
+
+    found = MatchProposer(spec, World()).result()
+
+    expected = found["source"]["effective_lr"]
+    assert found["source"]["measured"]["value"] == pytest.approx(expected, rel=0.01)
+    assert not any("units and settings" in warning for warning in found["warnings"])
+
+
 def test_a_target_has_no_curve():
     path, _ = refusal(lambda: match_spec(target={"curve": recorded()}))
     assert path == "target.curve"
