@@ -69,11 +69,14 @@ def config_value(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+def choice_word(value: Any) -> str:
+    """A choice as it was typed, which tells it from the others; a word for what is switched off."""
+    return "none" if value is None else config_value(value)
+
+
 def sampled_value(value: Any) -> str:
     """A value of a point in a table or plot: four digits, and a word for what is switched off."""
-    if value is None:
-        return "none"
-    return number(value) if isinstance(value, float) else config_value(value)
+    return number(value) if isinstance(value, float) else choice_word(value)
 
 
 def shortened(text: str, most: int) -> str:

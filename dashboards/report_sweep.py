@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dashboards.formatting import (
+    choice_word,
     config_value,
     duration,
     number,
     quantity_value,
-    sampled_value,
     upper_first,
 )
 from dashboards.plots import OPTIMIZER_COLOURS, dash, inks
@@ -98,7 +98,7 @@ def _space(sweep: Sweep) -> list[Block]:
 
 def _domain(domain: dict[str, Any]) -> str:
     if domain["kind"] == "choice":
-        text = ", ".join(sampled_value(value) for value in domain["values"])
+        text = ", ".join(choice_word(value) for value in domain["values"])
     else:
         text = f"{config_value(domain['low'])} to {config_value(domain['high'])}"
         text += " (log)" if domain.get("log") else ""

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dashboards.differing import Differing, differing_fields
-from dashboards.formatting import number, plus_minus, sampled_value
+from dashboards.formatting import choice_word, number, plus_minus
 from dashboards.point_cache import kept
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of, settings_text, space
@@ -116,7 +116,7 @@ def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
 
 def _arm_name(arm: dict[str, Any]) -> str:
     return ", ".join(
-        sampled_value(value) if name == "optimizer" else f"{name} {sampled_value(value)}"
+        choice_word(value) if name == "optimizer" else f"{name} {choice_word(value)}"
         for name, value in arm.items()
     )
 
@@ -191,4 +191,4 @@ def _place(domain: Mapping[str, Any]) -> Callable[[Any], float | str]:
     """Where values of a domain lie on an axis: numbers as they are, choices with words as words."""
     if all(is_number(value) for value in domain.get("values", ())):
         return float
-    return sampled_value
+    return choice_word

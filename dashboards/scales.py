@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.formatting import sampled_value
+from dashboards.formatting import choice_word
 
 
 def is_number(value: Any) -> bool:
@@ -27,7 +27,7 @@ class Scale:
     def place(self, value: Any) -> float | None:
         """Where the value lies, 0..1; None for one that the axis does not hold."""
         if self.words:
-            word = sampled_value(value)
+            word = choice_word(value)
             count = len(self.words)
             return (self.words.index(word) + 0.5) / count if word in self.words else None
         if not is_number(value) or (self.log and value <= 0):
@@ -56,7 +56,7 @@ def scale_of(field: str, values: Sequence[Any], *, log: bool) -> Scale:
         return Scale(field, (), float(min(numbers)), float(max(numbers)), log)
     # Unset first, then numbers by size, then words.
     order = sorted(
-        {sampled_value(value): value for value in values}.items(),
+        {choice_word(value): value for value in values}.items(),
         key=lambda item: (item[1] is not None, isinstance(item[1], str), *_size(item[1])),
     )
     return Scale(field, tuple(word for word, _ in order), 0.0, 1.0, log=False)

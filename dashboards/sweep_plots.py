@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.formatting import sampled_value
+from dashboards.formatting import choice_word
 from dashboards.plots import (
     LEGEND_BELOW,
     OPTIMIZER_COLOURS,
@@ -235,7 +235,7 @@ def _word_order(word: str) -> tuple[int, float, str]:
     try:
         return 1, float(word), ""
     except ValueError:
-        return (0 if word == sampled_value(None) else 2), 0.0, word
+        return (0 if word == choice_word(None) else 2), 0.0, word
 
 
 def _trend_trace(trend: Sequence[Trend], objective: str) -> dict[str, object]:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from dashboards.results import MAX_SETTINGS, half_width, settings, trend
+from dashboards.scales import scale_of
+from dashboards.sweep_plots import sensitivity
 from sweeps.records import Point, Sweep, TrialState
 from tests.dashboards.conftest import Seeded
 
@@ -72,6 +74,23 @@ def test_a_choice_that_may_be_off_has_a_place_for_that(sweep: Sweep) -> None:
         ("1", 1),
         ("2.5", 1),
     ]
+
+
+def test_choices_that_differ_late_have_places_of_their_own_in_the_order_of_size(
+    sweep: Sweep,
+) -> None:
+    values = (20000.0, 0.123451, None, 0.123452, 3000.0)
+    domain = {"kind": "choice", "values": list(values)}
+    points = [
+        Point("s", number, {"gamma_c": value}, 0.02, 0.001, 3, TrialState.COMPLETE)
+        for number, value in enumerate(values)
+    ]
+    marks = settings(with_spec(sweep, space={"gamma_c": domain}), points, "gamma_c")
+    drawn = sensitivity("gamma_c", "test_error", marks, [], log=False, selected=None)
+    order = ["none", "0.123451", "0.123452", "3000", "20000"]
+
+    assert drawn.figure["layout"]["xaxis"]["categoryarray"] == order
+    assert scale_of("gamma_c", values, log=False).words == tuple(order)
 
 
 @pytest.mark.parametrize("count", [1, 5, 8])
