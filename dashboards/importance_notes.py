@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from dashboards.formatting import config_value, symbol
+from dashboards.formatting import choice_word, symbol
 from dashboards.quantities import quantity
 from dashboards.reading import space
 from sweeps.branches import Branch, branches
@@ -22,13 +22,13 @@ _DOMAINS: TypeAdapter[dict[str, Domain]] = TypeAdapter(dict[str, Domain])
 
 def branch_name(fixed: Mapping[str, Any]) -> str:
     """A branch by what it fixes; "all points" where the space has no branches."""
-    words = ", ".join(f"{quantity(k).name} {config_value(v)}" for k, v in fixed.items())
+    words = ", ".join(f"{quantity(k).name} {choice_word(v)}" for k, v in fixed.items())
     return words or "all points"
 
 
 def importance_notes(sweep: Sweep) -> list[Markup]:
     """Sentences on the branches of a sweep's space; none where it has one branch alone."""
-    found = branches(_DOMAINS.validate_python(space(sweep)))
+    found = _branches(sweep)
     if len(found) < 2:
         return []
     shown = [branch for branch in found if len(branch.free) >= FEWEST_FIELDS]
@@ -44,14 +44,22 @@ def importance_notes(sweep: Sweep) -> list[Markup]:
 
 def why_no_importance(sweep: Sweep, *, is_computed: bool) -> str:
     """What the page says in place of a plot without bars."""
-    found = branches(_DOMAINS.validate_python(space(sweep)))
-    if all(len(branch.free) < FEWEST_FIELDS for branch in found):
+    found = _branches(sweep)
+    if found and all(len(branch.free) < FEWEST_FIELDS for branch in found):
         where = "no branch of this space varies" if len(found) > 1 else "this space does not vary"
         return f"Importance compares fields with each other, and {where} two of them."
     if not is_computed:
         return "Importance is not computed yet; it comes with the sweep's next whole analysis."
     where = " in one branch" if len(found) > 1 else ""
     return f"Importance needs {FEWEST_POINTS} finished points{where} that vary two fields or more."
+
+
+def _branches(sweep: Sweep) -> list[Branch]:
+    try:
+        return branches(_DOMAINS.validate_python(space(sweep)))
+    except ValidationError:
+        # A space of another version: shown as it is, without a word on its branches.
+        return []
 
 
 def _chosen_by(fixed: Sequence[str]) -> Markup:

@@ -198,6 +198,16 @@ class TestSweepPage:
             in addresses
         )
 
+    def test_a_space_of_another_version_is_shown(
+        self, empty_store: Store, empty_client: TestClient
+    ) -> None:
+        spec = {"space": {"lr": {"kind": "normal", "low": 0.1, "high": 1.0}}}
+        sweep = empty_store.create_sweep("sweep", spec, name="newer")[0].id
+
+        assert open_page(empty_client, f"/sweeps/{sweep}").tables is not None
+        empty = empty_client.get(f"/sweeps/{sweep}/plots/importance.json").json()["empty"]
+        assert "not computed yet" in empty
+
     def test_an_mlflow_address_that_is_no_web_address_is_no_link(
         self, empty_store: Store, empty_client: TestClient
     ) -> None:
