@@ -10,6 +10,7 @@ from dashboards.reading import is_log, objective_metric, optimizer_of, space
 from dashboards.report_document import Block, Heading, Listing, Picture, Table
 from dashboards.report_drawing import Cloud, cloud_chart
 from dashboards.report_words import interval, plain, symbol
+from dashboards.scales import is_number
 from sweeps.analysis import Analysis
 from sweeps.records import Point, Sweep
 from sweeps.sensitivity import SensitivityBin
@@ -36,43 +37,44 @@ def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Bloc
 
 
 def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
-    having = [(p, value) for p in points if (value := _value(p, field)) is not None]
-    if len({value for _, value in having}) < 2:
+    having = [point for point in points if is_number(point.params.get(field))]
+    if len({point.params[field] for point in having}) < 2:
         return []
-    having = having[:: -(-len(having) // MOST_POINTS)]
-    metric = objective_metric(sweep)
-    what = quantity(metric)
-    names = list(dict.fromkeys(optimizer_of(sweep, p.params) for p, _ in having))
-    clouds = []
-    for name, ink in zip(names, inks(names), strict=True):
-        mine = [(p, value) for p, value in having if optimizer_of(sweep, p.params) == name]
-        clouds.append(
-            Cloud(
-                name,
-                ink,
-                [value for _, value in mine],
-                [what.shown(p.mean or 0.0) for p, _ in mine],
-                [what.shown(p.sd or 0.0) for p, _ in mine],
-            )
-        )
+    drawn = having[:: -(-len(having) // MOST_POINTS)]
+    what = quantity(objective_metric(sweep))
+    clouds = _clouds(sweep, field, drawn)
     means = [y for cloud in clouds for y in cloud.y]
     drawing = cloud_chart(
         f"sensitivity-{field}",
         clouds,
         x_label=plain(quantity(field).axis),
         y_label=plain(what.axis),
-        log_x=is_log(space(sweep)[field]) and min(value for _, value in having) > 0,
+        log_x=is_log(space(sweep)[field]) and min(x for cloud in clouds for x in cloud.x) > 0,
         log_y=min(means) > 0 and max(means) >= 10 * min(means),
     )
     caption = f"{upper_first(what.name)} over {quantity(field).name}"
-    return [Picture(drawing, f"{caption}: each mark is a point, mean ± sd over seeds.")]
+    marks = "each mark is a point, mean ± sd over seeds"
+    if len(drawn) < len(having):
+        marks += f"; {number(len(drawn))} of {number(len(having))} points, evenly taken"
+    return [Picture(drawing, f"{caption}: {marks}.")]
 
 
-def _value(point: Point, field: str) -> float | None:
-    value = point.params.get(field)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value)
+def _clouds(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Cloud]:
+    """A cloud for each optimizer."""
+    what = quantity(objective_metric(sweep))
+    members: dict[str, list[Point]] = {}
+    for point in points:
+        members.setdefault(optimizer_of(sweep, point.params), []).append(point)
+    return [
+        Cloud(
+            name,
+            ink,
+            [float(p.params[field]) for p in mine],
+            [what.shown(p.mean or 0.0) for p in mine],
+            [what.shown(p.sd or 0.0) for p in mine],
+        )
+        for (name, mine), ink in zip(members.items(), inks(list(members)), strict=True)
+    ]
 
 
 def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:

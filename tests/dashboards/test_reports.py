@@ -90,6 +90,20 @@ def test_a_sensitivity_holds_the_points_that_have_the_field(
     assert list(zip(cloud.x, cloud.y, strict=True)) == expected
 
 
+def test_a_sensitivity_of_some_of_the_points_says_of_how_many(
+    seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = seeded.store
+    sweep = store.get_sweep(seeded.sweep)
+    count = sum(p.mean is not None and "alpha_v" in p.params for p in store.all_points(sweep.id))
+    monkeypatch.setattr(report_sensitivity, "MOST_POINTS", count - 1)
+    blocks = sensitivity_blocks(store, sweep, analysis(store, sweep.id))
+
+    captions = {b.drawing.name: b.caption for b in blocks if isinstance(b, Picture)}
+    some = -(-count // 2)
+    assert captions["sensitivity-alpha_v"].endswith(f"; {some} of {count} points, evenly taken.")
+
+
 def test_a_report_s_importance_is_the_stored_one_with_the_branch(seeded: Seeded) -> None:
     sweep = seeded.store.get_sweep(seeded.sweep)
     stored = {
