@@ -29,6 +29,8 @@ _TEX = {
 
 #: An index or exponent in plain text after a symbol: γ_C, α^v.
 _INDEXED = re.compile(r"(?<!\\)\$(\\_|\\textasciicircum\{\})([A-Za-z0-9])(?![A-Za-z0-9])")
+#: What the end of a line, a rule and an item before it would take for their own option.
+_OPTION = re.compile(r"^\s*[\[*]")
 
 
 def latex_text(text: str) -> str:
@@ -36,6 +38,7 @@ def latex_text(text: str) -> str:
     plain = "".join(_TEX.get(c, c) for c in text)
     # Symbols side by side are one formula; a dollar of the text is escaped and keeps its own.
     joined = re.sub(r"(?<!\\)\$\$", "", plain)
+    joined = _OPTION.sub(lambda found: f"{{{found[0]}}}", joined)
     return _INDEXED.sub(lambda found: ("_" if found[1] == r"\_" else "^") + found[2] + "$", joined)
 
 
@@ -63,11 +66,25 @@ _AROUND = {
     "softbreak": "\\\\\n",
     "hardbreak": "\\\\\n",
 }
+
+
+def _code(text: str) -> str:
+    words = text.lstrip(" ")
+    # Two dashes would be printed as one long one, and the spaces of an indentation as one.
+    plain = re.sub("-(?=-)", "-{}", latex_text(words))
+    return f"\\texttt{{{'~' * (len(text) - len(words))}{plain}}}"
+
+
+def _listing(text: str) -> str:
+    lines = "\\\\\n".join(map(_code, text.splitlines()))
+    return f"{lines}\n\n"
+
+
 _TEXTS: dict[str, Callable[[str], str]] = {
     "text": latex_text,
-    "code_inline": lambda text: f"\\texttt{{{latex_text(text)}}}",
-    "code_block": lambda text: _listing(text),
-    "fence": lambda text: _listing(text),
+    "code_inline": _code,
+    "code_block": _listing,
+    "fence": _listing,
 }
 
 
@@ -82,7 +99,7 @@ def _written(tokens: Sequence[Token]) -> str:
         if token.type == "link_open":
             addresses.append(str(token.attrGet("href")))
         elif token.type == "link_close":
-            found.append(f" (\\texttt{{{latex_text(addresses.pop())}}})")
+            found.append(f" ({_code(addresses.pop())})")
         elif token.type in _TEXTS:
             found.append(_TEXTS[token.type](token.content))
         elif token.children:
@@ -90,8 +107,3 @@ def _written(tokens: Sequence[Token]) -> str:
         else:
             found.append(_AROUND.get(token.type, ""))
     return "".join(found)
-
-
-def _listing(text: str) -> str:
-    lines = "\\\\\n".join(f"\\texttt{{{latex_text(line)}}}" for line in text.splitlines())
-    return f"{lines}\n\n"

@@ -107,6 +107,18 @@ class TestReports:
             "\\end{itemize}"
         )
 
+    def test_latex_takes_no_word_of_them_for_an_option_of_its_own(self) -> None:
+        found = notes_latex("one\n[2] two  \n\\* three\n\n- [ ] to try")
+
+        assert "one\\\\\n{[}2] two\\\\\n{*} three" in found
+        assert "\\item {[} ] to try" in found
+
+    def test_latex_keeps_the_dashes_and_the_indentation_of_code(self) -> None:
+        found = notes_latex("`serve --json`\n\n```\nif x:\n    go(--x)\n```")
+
+        assert "\\texttt{serve -{}-json}" in found
+        assert "\\texttt{if x:}\\\\\n\\texttt{~~~~go(-{}-x)}" in found
+
     def test_latex_reads_nothing_of_them_as_a_command(self) -> None:
         found = notes_latex("\\input{/etc/passwd} $x$ 50 %\n\n```\n\\end{document}\n```")
 
