@@ -1,9 +1,10 @@
 """Whether a verdict on two arms can be given, and what else puts a difference in doubt."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from sweeps.comparison_arms import Arm
+from sweeps.comparison_arms import Arm, are_pairs
 
 #: Metrics of images; of any other (a speed, a weight norm) the data are no part.
 _ON_IMAGES = ("train_", "validation_", "test_")
@@ -14,11 +15,10 @@ _CAUTIONS = ("recipe", *_SPLIT, "steps", "epochs")
 _CHECKSUM = "data checksum"
 
 
-def not_comparable(a: Arm, b: Arm, metric: str) -> str:
+def not_comparable(a: Arm, b: Arm, metric: str, *, pairing: bool) -> str:
     """Why a value of one arm cannot be held against the other's, by name; "" where it can."""
-    if all(len(set(arm.values(metric))) == 1 for arm in (a, b)):
-        # Any difference would be certain, by an interval of no length.
-        return "neither has a spread: too few seeds, or too coarse a metric, to judge"
+    if reason := _spreadless(a, b, metric, pairing=pairing):
+        return reason
     if not metric.startswith(_ON_IMAGES):
         return ""
     reasons = []
@@ -40,20 +40,40 @@ def cautions(pairs: Sequence[tuple[Arm, Arm]], metric: str) -> list[str]:
         return []
     found = []
     for name in _CAUTIONS:
-        unlike = [
-            arm for a, b in pairs if a.config.get(name) != b.config.get(name) for arm in (a, b)
-        ]
+        unlike = [arm for a, b in pairs if _differ(name, a, b) for arm in (a, b)]
         if unlike:
             found.append(f"{name} {_values(name, unlike)}")
     return [f"Not trained alike, which may be the difference: {', '.join(found)}."] if found else []
 
 
+def _spreadless(a: Arm, b: Arm, metric: str, *, pairing: bool) -> str:
+    """Why any difference would be certain, by an interval of no length; "" where none would."""
+    x, y = a.values(metric), b.values(metric)
+    if len(set(x)) == len(set(y)) == 1:
+        return "neither has a spread: too few seeds, or too coarse a metric, to judge"
+    if pairing and are_pairs(a, b):
+        gaps = [left - right for left, right in zip(x, y, strict=True)]
+        # Errors are counts over images; subtracting them rounds.
+        if math.isclose(max(gaps), min(gaps), rel_tol=1e-9, abs_tol=1e-12):
+            return (
+                "every pair of seeds is equally far apart: too few seeds, or too coarse a metric, "
+                "to judge"
+            )
+    return ""
+
+
+def _differ(name: str, a: Arm, b: Arm) -> bool:
+    """Whether a field is not the same in both; the order of several values does not matter."""
+    if name == "split_seed" and all(arm.config.get("validation_fraction") == [0] for arm in (a, b)):
+        return False  # it chose nothing
+    left, right = a.config.get(name, [None]), b.config.get(name, [None])
+    return any(v not in right for v in left) or any(v not in left for v in right)
+
+
 def _told(name: str, a: Arm, b: Arm) -> str | None:
     """A field with both values; None where they are the same or one is not known."""
-    left, right = a.config.get(name), b.config.get(name)
-    if left is None or right is None or left == right:
-        return None
-    return f"{name} {_values(name, (a, b))}"
+    is_known = a.config.get(name) is not None and b.config.get(name) is not None
+    return f"{name} {_values(name, (a, b))}" if is_known and _differ(name, a, b) else None
 
 
 def _values(name: str, arms: Sequence[Arm]) -> str:

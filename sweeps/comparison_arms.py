@@ -71,6 +71,11 @@ class Arm:
         return known if len(known) == len(self.trials) else []
 
 
+def are_pairs(a: Arm, b: Arm) -> bool:
+    """Whether two arms have the same seeds, once each."""
+    return a.seeds == b.seeds and len(set(a.seeds)) == len(a.seeds)
+
+
 def value_of(trial: Trial, sweep: Sweep, metric: str) -> float | None:
     """The last value of a metric that a trial reported."""
     if metric == objective_of(sweep) and trial.objective is not None:

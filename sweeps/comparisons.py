@@ -21,7 +21,7 @@ from ndadam.statistics import (
     welch,
 )
 from sweeps.comparable import cautions, not_comparable
-from sweeps.comparison_arms import Arm, ArmRef, collect, objective_of
+from sweeps.comparison_arms import Arm, ArmRef, are_pairs, collect, objective_of
 from sweeps.spec_model import SpecModel
 from sweeps.store import Store
 from worker.config import FieldError
@@ -85,7 +85,7 @@ def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
     notes: list[str] = []
     usable = [arm for arm in arms if _is_usable(arm, metric, notes)]
     pairing, margin = _declared(arms, notes)
-    pairs, unlike = _sorted_pairs(usable, baseline, metric)
+    pairs, unlike = _sorted_pairs(usable, baseline, metric, pairing=pairing)
     judged = [arm for arm in usable if any(arm in pair for pair in pairs)]
     found = _judged(pairs, metric, pairing=pairing, margin=margin, maximize=maximize)
     return {
@@ -178,7 +178,7 @@ def _declared(arms: Sequence[Arm], notes: list[str]) -> tuple[bool, float | None
 
 
 def _sorted_pairs(
-    arms: Sequence[Arm], baseline: Arm | None, metric: str
+    arms: Sequence[Arm], baseline: Arm | None, metric: str, *, pairing: bool
 ) -> tuple[list[tuple[Arm, Arm]], list[dict[str, str]]]:
     """The pairs that a verdict can be given on, and the others with the reason by name."""
     pairs, unlike = [], []
@@ -187,7 +187,7 @@ def _sorted_pairs(
             continue
         # The baseline is what others are held against.
         first, second = (b, a) if a is baseline else (a, b)
-        reason = not_comparable(first, second, metric)
+        reason = not_comparable(first, second, metric, pairing=pairing)
         if reason:
             unlike.append({"a": first.label, "b": second.label, "reason": reason})
         else:
@@ -213,13 +213,9 @@ def _judged(
 
 def _difference(a: Arm, b: Arm, metric: str, *, pairing: bool) -> tuple[Difference, Method]:
     x, y = a.values(metric), b.values(metric)
-    if pairing and _are_pairs(a, b):
+    if pairing and are_pairs(a, b):
         return paired(x, y), "paired"
     return welch(x, y), "welch"
-
-
-def _are_pairs(a: Arm, b: Arm) -> bool:
-    return a.seeds == b.seeds and len(set(a.seeds)) == len(a.seeds)
 
 
 def _pair(
@@ -256,7 +252,7 @@ def _pair(
 def _detectable(arms: Sequence[Arm], metric: str, *, pairing: bool) -> float | None:
     """Difference that the fewest seeds here show with 80 % chance, at their largest deviation."""
     pairs = list(itertools.combinations(arms, 2))
-    if pairing and pairs and all(_are_pairs(a, b) for a, b in pairs):
+    if pairing and pairs and all(are_pairs(a, b) for a, b in pairs):
         return _detectable_paired(pairs, metric)
     found = [mean_interval(arm.values(metric)) for arm in arms]
     spreads = [interval.sd for interval in found if interval.sd is not None]

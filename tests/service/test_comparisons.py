@@ -4,12 +4,14 @@ import csv
 import io
 import math
 import statistics
+from types import SimpleNamespace
 
 import pytest
 
 from ndadam.statistics import detectable_difference, holm, paired, welch
 from service.frames import arm_rows, difference_rows
 from service.outputs import ComparisonOut
+from sweeps.comparable import cautions, not_comparable
 from sweeps.records import NewTrial, SweepState, TrialState
 from worker.measurement import Report
 
@@ -379,3 +381,38 @@ class TestWhatCannotBeHeldAgainstEachOther:
 
         assert found["differences"] == []
         assert "neither has a spread" in found["not_comparable"][0]["reason"]
+
+    def test_pairs_that_all_lie_equally_far_apart_get_no_verdict(self, client, finished):
+        declared = {"comparison": {"pairing": True}}
+        further = [error + 0.01 for error in SGD]
+        one, other = finished("sgd", SGD, **declared), finished("ndadam", further, **declared)
+        paired_found = compared(client, one, other)
+        apart = compared(client, one, finished("adam", further))
+
+        assert paired_found["differences"] == []
+        assert (
+            "every pair of seeds is equally far apart"
+            in (paired_found["not_comparable"][0]["reason"])
+        )
+        assert [row["method"] for row in apart["differences"]] == ["welch"]
+
+    def test_where_nothing_is_held_out_the_seed_of_the_split_does_not_matter(
+        self, client, finished
+    ):
+        one = finished("sgd", SGD, config={"split_seed": 0, "validation_fraction": 0.0})
+        other = finished("ndadam", NDADAM, config={"split_seed": 3, "validation_fraction": 0.0})
+        found = compared(client, one, other, metric="validation_error")
+
+        assert [row["verdict"] for row in found["differences"]] == ["higher"]
+        assert not any("split_seed" in note for note in found["notes"])
+
+    def test_trials_of_several_splits_are_alike_in_whatever_order(self):
+        one, other = (
+            SimpleNamespace(
+                config={"split_seed": seeds}, origins={}, seeds=[0, 1], values=lambda _: [0.1, 0.2]
+            )
+            for seeds in ([0, 3], [3, 0])
+        )
+
+        assert not_comparable(one, other, "validation_error", pairing=False) == ""
+        assert cautions([(one, other)], "validation_error") == []
