@@ -4,7 +4,7 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict
 
-from benchmarks.match_training import Job, SeenRun, write_whole
+from benchmarks.match_training import Job, SeenRun, clock_for, write_whole
 from worker.config import TrainConfig
 from worker.device import choose_device
 from worker.measurement import Measurement, Report
@@ -39,11 +39,12 @@ class _Bench:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs = jobs
         device = choose_device(TrainConfig.model_validate_json(jobs[0][2]).resolved())
+        self._clock = clock_for(device.type)
         self.runs = SideBySide(device, on_report=self._report, on_end=self._end)
         self.filed: list[str] = []
         self._seen: dict[Hashable, SeenRun] = {}
         self._seconds: dict[Hashable, float] = {}
-        self._last = time.perf_counter()
+        self._last = self._clock()
 
     def start(self, number: int) -> None:
         """Take a job in."""
@@ -52,19 +53,24 @@ class _Bench:
         measurement = Measurement.model_validate_json(measured) if measured else None
 
         def turns() -> Turns:
-            return train_in_turns(config, data_home=home, measurement=measurement)
+            return train_in_turns(config, data_home=home, measurement=measurement, threads=1)
 
+        self._share_time()
         self._seen[number], self._seconds[number] = SeenRun(measurement), 0.0
         self.runs.add(number, turns)
 
     def turn(self) -> bool:
         """Give one run its turn; False when all wait for the card. Raises what a run raised."""
         went = self.runs.turn()
-        now = time.perf_counter()
-        for key in self.runs.keys:
-            self._seconds[key] += (now - self._last) / len(self.runs.keys)
-        self._last = now
+        self._share_time()
         return went
+
+    def _share_time(self) -> None:
+        """Count the time since the last call for all runs under way alike."""
+        now = self._clock()
+        for key in self._seconds:
+            self._seconds[key] += (now - self._last) / len(self._seconds)
+        self._last = now
 
     def _report(self, key: Hashable, report: Report) -> None:
         self._seen[key].add(report)
@@ -73,6 +79,7 @@ class _Bench:
         if error is not None:
             raise error
         assert isinstance(key, int)
+        self._share_time()  # its last turn is its own as well
         path = self._jobs[key][0]
         write_whole(path, asdict(self._seen.pop(key).trained(self._seconds.pop(key))))
         self.filed.append(path)

@@ -107,7 +107,8 @@ class Workshop:
 
         By custom None for a job that the time to stop kept from ending.
         """
-        if len(jobs) > 1 and (self.processes > 1 or self.gpus):
+        # A single job, too: this process may see another card than it is to have.
+        if jobs and (self.gpus or min(len(jobs), self.processes) > 1):
             context = multiprocessing.get_context("spawn")
             cards = context.SimpleQueue()
             for i in range(self.processes):
@@ -167,8 +168,7 @@ def train_one(
     from worker import train
 
     torch.set_num_threads(1)
-    # On the one thread of a CPU, what neighbours take away is no cost of the run.
-    clock = time.process_time if config.device == "cpu" else time.perf_counter
+    clock = clock_for(config.device)
     began = clock()
     seen = SeenRun(measurement)
     for report in train(config, data_home=home, measurement=measurement):
@@ -176,6 +176,11 @@ def train_one(
         if until is not None and time.time() >= until and report.step < report.num_steps:
             return None
     return seen.trained(clock() - began)
+
+
+def clock_for(device: str) -> Callable[[], float]:
+    """Seconds that a run costs: on the one thread of a CPU without what neighbours take away."""
+    return time.process_time if device == "cpu" else time.perf_counter
 
 
 class SeenRun:

@@ -51,8 +51,8 @@ def main() -> None:
     parser.add_argument("--only", default="predict,noise", help="parts, separated by commas")
     parser.add_argument("--out", type=Path, default=Path("out/matching"))
     parser.add_argument("--data", type=Path, default=None, help="folder of prepared data sets")
-    parser.add_argument("--processes", type=int, default=1, help="runs at once")
-    parser.add_argument("--together", type=int, default=1, help="runs that share a process")
+    parser.add_argument("--processes", type=_count, default=1, help="runs at once")
+    parser.add_argument("--together", type=_count, default=1, help="runs that share a process")
     parser.add_argument("--matches", type=int, default=MATCHES, help="of noise and coverage")
     parser.add_argument("--gpus", default="", help="cards that processes take in turn, as 0,1,2,3")
     parser.add_argument("--until", type=_clock, default=None, help="stop at this time, HH:MM")
@@ -99,6 +99,12 @@ def _go_through(wanted: Sequence[str], kind: type[Workshop], arguments: argparse
                     raise StopTime(found["stopped"])
     except StopTime as stop:
         print(f"stopped in {part}: {stop}. The same command goes on.", flush=True)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
 
 
 def _clock(text: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.lockstep import TrainedRun, run_matches
 from benchmarks.match_training import StopTime, Workshop, _see_one_card
-from benchmarks.matching import _clock, benchmark_predict
+from benchmarks.matching import _clock, benchmark_predict, main
 from benchmarks.matching_coverage import Reference, benchmark_coverage, coverage_spec
 from benchmarks.matching_intervals import TOLERANCE, shares
 from benchmarks.matching_nets import Cell, _crossing, benchmark_nets, points_of_curve
@@ -27,6 +27,7 @@ from sweeps.match_arms import setting_of
 from sweeps.match_series import Recorded
 from worker.digits import prepare_digits
 from worker.measurement import Measurement
+from worker.train import train_in_turns
 
 
 def test_the_noise_model_moves_as_both_laws_say():
@@ -309,6 +310,12 @@ def test_processes_take_the_cards_in_turn(tmp_path, monkeypatch):
     assert [run.diverged_at_step for run in shop.runs(_two_short_runs())] == [None, None]
 
 
+def test_a_job_that_is_left_alone_takes_a_card_too(tmp_path):
+    shop = Workshop(tmp_path, tmp_path, gpus=("2",))
+
+    assert list(shop.spread(os.getenv, ["CUDA_VISIBLE_DEVICES"])) == ["2"]
+
+
 def test_the_papers_setting_is_answered_from_its_measured_curves(tmp_path):
     """SGD moves 1.2 times as fast as ND-Adam at 0.05, whose rate goes with its learning rate."""
 
@@ -360,12 +367,43 @@ def test_runs_side_by_side_are_filed_as_runs_alone_are(tmp_path):
         assert one.metrics["train_loss"] == other.metrics["train_loss"]
 
 
+def test_time_side_by_side_is_shared_by_the_runs_under_way_and_none_of_it_is_lost(
+    tmp_path, monkeypatch
+):
+    """Every look at the clock is a second later; the last turn of a run is its own as well."""
+    prepare_digits(tmp_path / "data")
+    looks = iter(range(100_000))
+    threads = set()
+
+    def turns(config, **how):
+        threads.add(how["threads"])
+        return train_in_turns(config, **how)
+
+    monkeypatch.setattr("benchmarks.match_side_by_side.clock_for", lambda device: looks.__next__)
+    monkeypatch.setattr("benchmarks.match_side_by_side.train_in_turns", turns)
+
+    runs = Workshop(tmp_path / "out", tmp_path / "data", together=2).runs(_two_short_runs())
+
+    # One look before the first run is taken in, one when it is, and one after the last has ended.
+    assert sum(run.seconds for run in runs) == next(looks) - 3
+    assert threads == {1}
+
+
 def test_runs_side_by_side_end_at_the_time_to_stop(tmp_path):
     prepare_digits(tmp_path / "data")
     late = Workshop(tmp_path / "out", tmp_path / "data", until=time.time() - 1, together=2)
     with pytest.raises(StopTime, match="0 of 2 runs of this stage have ended"):
         late.runs(_two_short_runs())
     assert not list((tmp_path / "out" / "runs").iterdir())
+
+
+@pytest.mark.parametrize("option", ["--processes", "--together"])
+def test_as_many_runs_as_none_are_refused(option, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["matching", option, "0"])
+
+    with pytest.raises(SystemExit):
+        main()
+    assert f"argument {option}: must be a whole number above 0, got '0'" in capsys.readouterr().err
 
 
 def test_a_stop_time_is_the_next_time_of_that_name():
