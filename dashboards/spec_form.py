@@ -161,10 +161,10 @@ def _row_of(name: Any, domain: Any) -> dict[str, str] | None:
 
 
 def _cell_text(cell: str, value: Any) -> str | None:
-    if cell == "log":
-        return "on" if value else ""
     if value is None:
         return ""
+    if cell == "log":
+        return ("on" if value else "") if isinstance(value, bool) else None
     if cell == "values":
         return _flow(value)[1:-1] if isinstance(value, list) else None
     if cell == "when":

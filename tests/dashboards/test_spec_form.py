@@ -90,6 +90,8 @@ def test_a_value_is_read_as_yaml_reads_it(text: str, value: Any) -> None:
         {"kind": "float", "low": [0.1], "high": {"of": 1}},
         {"kind": "choice", "values": {"a": 1}},
         {"kind": "choice", "values": "sgd"},
+        # A word to YAML, and false to the spec: a tick would turn it round.
+        {"kind": "float", "low": 0.1, "high": 1, "log": "no"},
     ],
 )
 def test_a_domain_that_no_cell_can_show_stays_in_the_yaml(domain: dict[str, Any]) -> None:
