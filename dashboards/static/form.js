@@ -14,20 +14,23 @@ function mark() {
   }
 }
 
-let asked = null; // what the form held when a change was sent that answers with a new form
+// What the form held when a change was sent that answers with a new form, by its request: one that
+// fails leaves nothing behind for the answer to another.
+const asked = new WeakMap();
 let later = null; // what was typed since, and where the cursor was
 
 document.addEventListener("htmx:before:request", (event) => {
-  if (event.target !== form()) asked = { before: values(), isSubmit: event.target.value === "create" };
+  if (event.target === form()) return;
+  asked.set(event.detail.ctx, { before: values(), isSubmit: event.target.value === "create" });
 });
 
-document.addEventListener("htmx:before:swap", () => {
-  if (!asked) return;
-  const { before, isSubmit } = asked;
+document.addEventListener("htmx:before:swap", (event) => {
+  const change = asked.get(event.detail.ctx);
+  if (!change) return;
+  const { before, isSubmit } = change;
   const typed = [...values()].filter(([name, value]) => before.has(name) && before.get(name) !== value);
   // What was submitted and comes back was refused: on to what is to be put right.
   later = { typed, focus: isSubmit ? "check" : document.activeElement?.id };
-  asked = null;
 });
 
 document.addEventListener("htmx:after:swap", () => {

@@ -294,7 +294,6 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("select[data-plot-select]")) choosePlot(event.target);
 });
 
-
 // Plots and the light may come with a part of the page. What is watched already stays so.
 function takeIn() {
   for (const element of document.querySelectorAll("[data-plot]")) near.observe(element);

@@ -95,9 +95,15 @@ class TestForm:
         expect(notice).to_contain_text("answered 500", timeout=SOON_MS)
         expect(page.locator("#check")).to_contain_text("12 points")
 
-        page.route("**/sweeps/validate", lambda route: route.abort())
-        page.get_by_label("Points", exact=True).fill("8")
+        page.route("**/sweeps/new", lambda route: route.abort())
+        page.get_by_role("button", name="Submit sweep").click()
         expect(notice).to_contain_text("does not answer", timeout=SOON_MS)
+
+        # It is back: what is typed is checked, and the cursor stays where it is.
+        page.unroute("**/sweeps/validate")
+        page.get_by_label("Points", exact=True).fill("8")
+        expect(page.locator("#check")).to_contain_text("8 points", timeout=SOON_MS)
+        expect(page.get_by_label("Points", exact=True)).to_be_focused()
 
     def test_a_sweep_is_submitted_and_shown(
         self, watched: Watched, empty_store: Store, tmp_path: Path
