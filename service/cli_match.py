@@ -50,14 +50,13 @@ def predict(
 
     from service.predictions import PredictionSpec, answer
     from service.printing import print_prediction
-    from sweeps.spec_text import load_spec_text
 
     spec = PredictionSpec.model_validate(
         {
             "source": {"optimizer": "sgd", **_fields(source)},
             "target": {"optimizer": "ndadam", **_fields(target or [])},
             "steps": steps,
-            "lr_schedule": load_spec_text(lr_schedule),
+            "lr_schedule": _value("--lr-schedule", lr_schedule),
             "warmup_steps": warmup_steps,
             "level": level,
             "gain": gain,
@@ -71,8 +70,6 @@ def predict(
 
 
 def _fields(assignments: list[str]) -> dict[str, Any]:
-    from sweeps.spec_text import load_spec_text
-
     fields: dict[str, Any] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
@@ -82,8 +79,19 @@ def _fields(assignments: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"{name} has no value; write {name}=VALUE or leave it out")
         if name in fields:
             raise typer.BadParameter(f"{name} is given twice, at last as {text!r}; leave one")
-        fields[name] = load_spec_text(value)
+        fields[name] = _value(name, value)
     return fields
+
+
+def _value(name: str, text: str) -> Any:
+    from sweeps.errors import UnreadableSpec
+    from sweeps.spec_text import load_spec_text
+
+    try:
+        return load_spec_text(text)
+    except UnreadableSpec as error:
+        why = str(error).partition(": ")[2]  # behind what says that it is a spec
+        raise typer.BadParameter(f"{name} cannot be read, got {text!r}: {why}") from error
 
 
 @app.command()
@@ -112,7 +120,6 @@ def curve(
 ) -> None:
     """Print a curve as ``follow``, which a training config of ndadam follows in a closed loop."""
     from service.match_follow import follow_points
-    from sweeps.spec_text import load_spec_text
 
     with ExitStack() as opened:
         points = follow_points(
@@ -121,7 +128,7 @@ def curve(
             match=match,
             trial=trial,
             steps=steps,
-            lr_schedule=load_spec_text(lr_schedule),
+            lr_schedule=_value("--lr-schedule", lr_schedule),
             service=lambda: opened.enter_context(connect(url)),
         )
     typer.echo("follow:")

@@ -15,7 +15,7 @@ from ndadam.theory import CRITERIA, Level, Prediction, predict, resolve_level
 from service.errors import ApiError
 from service.outputs import CriterionOut, FieldOut, PredictionOut
 from sweeps.match_arms import Arm, refuse_standing_still, setting_of
-from worker.config import Count, FieldError, Fraction, LrSchedule, TrainConfig
+from worker.config import Count, FieldError, Fraction, LrSchedule, TrainConfig, refuse_disorder
 from worker.schedules import Factor, build_schedule
 
 #: A billion steps is a thousand epochs of ImageNet in batches of one.
@@ -68,6 +68,8 @@ class PredictionSpec(BaseModel):
                 "lr_schedule must be constant, cosine or points, because an epoch has no length "
                 "without a data set; got 'cosine_epoch'",
             )
+        if not isinstance(self.lr_schedule, str):
+            refuse_disorder("lr_schedule", self.lr_schedule)
         if self.warmup_steps > self.steps:
             raise FieldError(
                 "warmup_steps",

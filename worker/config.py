@@ -305,9 +305,7 @@ class TrainConfig(BaseModel):
         for name in ("lr_schedule", "alpha_s_schedule", "follow"):
             points = getattr(self, name)
             if isinstance(points, tuple):
-                at = [step for step, _ in points]
-                if any(b <= a for a, b in itertools.pairwise(at)):
-                    raise FieldError(name, f"{name} needs steps that increase, got {at[:20]}")
+                refuse_disorder(name, points)
         return self
 
     @model_validator(mode="after")
@@ -351,6 +349,15 @@ class TrainConfig(BaseModel):
     def key(self) -> str:
         """Hash of ``stored()`` without the seed: equal for the replicates of one point."""
         return config_key(self.stored())
+
+
+def refuse_disorder(field: str, points: SchedulePoints) -> None:
+    """Raise FieldError unless the steps of a schedule's points increase."""
+    steps = [step for step, _ in points]
+    if any(after <= before for before, after in itertools.pairwise(steps)):
+        raise FieldError(
+            field, f"{field} needs steps that increase, got {steps[:20]}; put its points in order"
+        )
 
 
 def config_key(stored: dict[str, Any]) -> str:

@@ -140,6 +140,20 @@ def test_a_field_that_is_given_twice_is_refused():
     assert "lr is given twice, at last as 'lr=0.2'" in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["lr=[0", "weight_decay=1e-3"], "lr cannot be read, got '[0'"),
+        (["lr=0.1", "--lr-schedule", "[[0, 1"], "--lr-schedule cannot be read, got '[[0, 1'"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named(arguments, name):
+    result = CliRunner().invoke(app, ["match", "predict", *arguments])
+
+    assert result.exit_code == 2
+    assert name in " ".join(result.stderr.split())
+
+
 def test_match_run_submits_a_match(ndsweep, tmp_path, match_spec, store, live):
     path = tmp_path / "match.yaml"
     path.write_text(yaml.safe_dump(match_spec))

@@ -51,6 +51,8 @@ class TestPredict:
             ({"source": SGD | {"lr": 100.0}}, "source.lr"),
             ({"lr_schedule": [[0, 0.0], [79_999, 0.0]]}, "lr_schedule"),
             ({"lr_schedule": [[0, 0.0], [90_000, 0.0], [100_000, 1.0]]}, "lr_schedule"),
+            ({"lr_schedule": [[5, 1.0], [2, 0.5]]}, "lr_schedule"),
+            ({"lr_schedule": [[0, 1.0], [0, 0.5]]}, "lr_schedule"),
             ({"warmup_steps": 80_001}, "warmup_steps"),
             ({"source": {"optimizer": "sgd", "lr": 0.1}}, "source.weight_decay"),
             ({"target": {"optimizer": "adamw"}}, "target.weight_decay"),
