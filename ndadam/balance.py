@@ -76,4 +76,6 @@ class BalanceSums:
         self.sums.copy_(state["sums"])
         self._has_previous = state["has_previous"]
         self._previous.copy_(state["previous"])
+        if not self._has_previous:  # older states have zeros there
+            self._previous.fill_(torch.nan)
         self.steps = state["steps"]

@@ -146,7 +146,7 @@ def _about_law(side: str, setting: OptimizerSetting, effective_lr: float) -> lis
     found = []
     rate = f"lr = {setting.known_lr():.3g} and weight_decay = {setting.weight_decay:.3g}"
     if setting.optimizer == "ndadam":
-        undone = tangential_factor(effective_lr, setting.betas[0]) - 1
+        undone = 1 - 1 / tangential_factor(effective_lr, setting.betas[0])
         if undone > _LARGEST_UNDONE:
             found.append(
                 f"At {effective_lr:.3g} per step normalisation undoes {100 * undone:.0f} % of the "

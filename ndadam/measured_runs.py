@@ -78,7 +78,7 @@ class Loop:
         full = [group["lr"] for group in optimizer.param_groups]
         losses: list[Tensor] = []
         diverged_at = None
-        with same_randomness_after(model), torch.enable_grad():
+        with same_randomness_after(), torch.enable_grad():
             torch.manual_seed(seed)
             stream = endless(self.batches, seed)
             for step in range(self.num_steps):

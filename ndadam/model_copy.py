@@ -27,7 +27,11 @@ def copy_of(model: nn.Module) -> nn.Module:
         raise ValueError(f"model must be one that can be copied, and cannot: {what}") from error
 
 
-def same_randomness_after(model: nn.Module) -> AbstractContextManager[Any]:
-    """Put torch's generators of the CPU and of the model's devices back at the end."""
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    return torch.random.fork_rng(devices=sorted(device.index or 0 for device in devices))
+def same_randomness_after() -> AbstractContextManager[Any]:
+    """Put torch's generators of the CPU and of every card back at the end.
+
+    Of every card, because ``torch.manual_seed`` seeds them all, wherever a model is.
+    """
+    is_in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    count = torch.cuda.device_count() if is_in_use else 0
+    return torch.random.fork_rng(devices=range(count))

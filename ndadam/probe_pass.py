@@ -63,7 +63,7 @@ def _pass(
     twin.zero_grad(set_to_none=True)
     vectors = weight_vectors(twin)
     eps = _Eps(_NO_EPS if without_eps else None)
-    with same_randomness_after(model), torch.enable_grad(), eps:
+    with same_randomness_after(), torch.enable_grad(), eps:
         value, streams = find_streams(vectors, lambda: loss(twin, converted(batch, dtype)))
         _refuse_no_loss(value)
         torch.autograd.backward(value)

@@ -82,3 +82,18 @@ def test_several_groups_with_their_own_rates_and_decay_balance():
     train(model, optimizer, batches(20))
 
     assert abs(dynamics.balance().residual) < 1e-10
+
+
+def test_a_state_without_a_step_before_is_gone_on_from_as_such():
+    """Also one whose step before is zeros and not NaN, as states used to have it."""
+    model = small_net()
+    optimizer = sgd(model)
+    data = batches(5)
+    dynamics, resumed = EffectiveLR(model, optimizer), EffectiveLR(model, optimizer)
+    state = dynamics.state_dict()
+    state["balance"]["previous"].zero_()
+    resumed.load_state_dict(state)
+
+    train(model, optimizer, data)
+
+    assert resumed.balance() == dynamics.balance()

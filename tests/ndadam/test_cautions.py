@@ -66,8 +66,17 @@ def test_a_rate_that_drops_at_once_is_trusted_again_when_the_norms_have_followed
 def test_rates_beyond_what_ndadams_law_was_checked_for_are_said_to_be():
     fast = OptimizerSetting("sgd", lr=1.0, momentum=0.9, weight_decay=5e-3)
 
-    assert "of the target's steps" in warnings_of(fast, NDADAM)
+    # e = sqrt(2 * 0.005 / 1.9) = 0.0725 of steps of e (1 + e^2 / 0.02): 1 - 1 / 1.263.
+    assert "At 0.0725 per step normalisation undoes 21 % of the target's" in warnings_of(
+        fast, NDADAM
+    )
     assert "normalisation undoes" not in warnings_of(SGD, NDADAM)
+
+
+def test_normalisation_never_undoes_more_than_all_of_a_step():
+    absurd = OptimizerSetting("adamw", lr=1.0, weight_decay=0.6)
+
+    assert "normalisation undoes 97 % of the target's steps" in warnings_of(absurd, NDADAM)
 
 
 def test_norms_that_would_settle_within_a_step_are_said_to():

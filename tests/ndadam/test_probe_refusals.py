@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from ndadam import probe
 from ndadam.equivalents import layers_in_words, layers_without_rate
+from ndadam.model_copy import same_randomness_after
 
 Named = collections.namedtuple("Named", "x y")
 
@@ -101,6 +102,32 @@ def test_torchs_generator_goes_on_as_if_nothing_had_been_probed():
     probe(model, data(), loss)
 
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("has_cards", [True, False])
+def test_generators_of_every_card_that_is_in_use_are_put_back(has_cards, monkeypatch):
+    """Seeding seeds all of them, whatever cards the model is on."""
+    put_back = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_cards)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: put_back.append([*devices]))
+
+    same_randomness_after()
+
+    assert put_back == [[0, 1] if has_cards else []]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_model_on_the_host_leaves_the_generators_of_cards_alone():
+    torch.cuda.manual_seed_all(1)
+    expected = torch.rand(3, device="cuda")
+    torch.cuda.manual_seed_all(1)
+
+    with same_randomness_after():
+        torch.manual_seed(2)
+
+    assert torch.equal(torch.rand(3, device="cuda"), expected)
 
 
 def test_what_no_normalisation_follows_is_never_limited_by_eps_nor_invariant_by_chance():
