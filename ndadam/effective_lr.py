@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ndadam.balance import BalanceSums
+from ndadam.capture import is_capturing
 from ndadam.decay_split import DecaySplit
 from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
 from ndadam.group_settings import GroupSettings
@@ -247,7 +248,7 @@ class EffectiveLR:
                 # The gradient that the step used was computed inside it.
                 self._copy_gradients()
             self._take_in(phase)
-        if not _is_captured(self.rows.device):
+        if not is_capturing(self.rows.device):
             self.replayed()
 
     def _take_in(self, phase: Phase) -> None:
@@ -332,11 +333,6 @@ def _squared_angle(qq: Tensor, ww: Tensor, growth: Tensor) -> Tensor:
     stretch = _ratio(growth, before + after)
     chord_sq = _ratio(qq - stretch.square(), before * after).clamp(0, 4)
     return (2 * torch.asin(chord_sq.sqrt() / 2)).square()
-
-
-def _is_captured(device: torch.device) -> bool:
-    """Whether what is launched now goes into a CUDA graph and is not done."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:

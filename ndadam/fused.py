@@ -17,9 +17,10 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from ndadam.capture import is_capturing
 from ndadam.fused_choice import runs_kernels
 from ndadam.fused_launch import ELEMENT_TYPES, FusedGroup, Launch, places
-from ndadam.fused_table import Operands, is_capturing, rows_of, same_strides
+from ndadam.fused_table import Operands, rows_of, same_strides
 from ndadam.sharding import is_distributed
 
 

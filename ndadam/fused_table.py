@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ndadam import fused_kernels as kernels
+from ndadam.capture import is_capturing
 
 # Rows a program of the aligned, and of the unaligned, tile holds, by the longest row it takes.
 _ALIGNED = (
@@ -209,8 +210,3 @@ class AddressColumns:
             self._spares.append(
                 torch.empty(self._count, dtype=torch.int64, device="cpu", pin_memory=True)
             )
-
-
-def is_capturing(device: torch.device) -> bool:
-    """Whether a CUDA graph is being captured on ``device`` now."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

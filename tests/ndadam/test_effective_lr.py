@@ -294,7 +294,7 @@ def test_an_optimizer_without_weight_vectors_is_refused():
 @pytest.mark.parametrize("every", [1, 2])
 def test_steps_of_a_graph_are_measured_like_steps_that_are_called(every, monkeypatch):
     """A trace holds what a CUDA graph does: the calls, with the numbers that Python had then."""
-    monkeypatch.setattr("ndadam.effective_lr._is_captured", lambda device: tracing)
+    monkeypatch.setattr("ndadam.effective_lr.is_capturing", lambda device: tracing)
     data, tracing = batches(12), False
     found = []
     for replays in (False, True):

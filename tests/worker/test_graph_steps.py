@@ -51,7 +51,7 @@ def _replays(monkeypatch):
     # The interpreter's time goes by programs.
     for size in ("norm_act._TILE", "norm_act._SUM_TILE", "conv_layers._COPIED"):
         monkeypatch.setattr(f"worker.{size}", 1 << 15)
-    monkeypatch.setattr("ndadam.effective_lr._is_captured", lambda device: Replay.under_way)
+    monkeypatch.setattr("ndadam.effective_lr.is_capturing", lambda device: Replay.under_way)
     monkeypatch.setattr(GraphRecorder, "run_aside", lambda self, launches: launches())
     monkeypatch.setattr(GraphRecorder, "_capture", lambda self, launches: Replay(launches))
 
