@@ -154,18 +154,7 @@ def pooled_deviation(points: Sequence[Point]) -> float | None:
 
 def compare_arms(arms: Sequence[ArmResult], metric: str) -> list[Comparison]:
     """Compare every two arms that have two seeds each: test error where read, else ``metric``."""
-    usable = [arm for arm in arms if len(_compared(arm)) > 1]
-    if len(usable) > MAX_COMPARED:
-        return []
-    pairs = [
-        (a, b)
-        for a, b in itertools.combinations(usable, 2)
-        if bool(a.test_error_values) == bool(b.test_error_values)
-        # Errors on other data tell nothing about what was varied.
-        and a.params.get("dataset") == b.params.get("dataset")
-        # Without any spread every difference would be certain.
-        and (_spreads(a) or _spreads(b))
-    ]
+    pairs = [(a, b) for a, b, why_not in _pairs(arms) if not why_not]
     differences = [welch(_compared(a), _compared(b)) for a, b in pairs]
     adjusted = holm([difference.p_value for difference in differences])
     return [
@@ -184,8 +173,27 @@ def compare_arms(arms: Sequence[ArmResult], metric: str) -> list[Comparison]:
     ]
 
 
-def _spreads(arm: ArmResult) -> bool:
-    return len(set(_compared(arm))) > 1
+def _pairs(arms: Sequence[ArmResult]) -> list[tuple[ArmResult, ArmResult, str]]:
+    """Every two arms with values of one kind, and why they get no verdict; "" where they do."""
+    usable = [arm for arm in arms if len(_compared(arm)) > 1]
+    if len(usable) > MAX_COMPARED:
+        return []
+    return [
+        (a, b, _why_not(a, b))
+        for a, b in itertools.combinations(usable, 2)
+        if bool(a.test_error_values) == bool(b.test_error_values)
+    ]
+
+
+def _why_not(a: ArmResult, b: ArmResult) -> str:
+    if a.params.get("dataset") != b.params.get("dataset"):
+        return "Arms on different data sets are not compared: their errors are of other images."
+    if all(len(set(_compared(arm))) == 1 for arm in (a, b)):
+        return (
+            "Arms of which neither spreads over its seeds are not compared: any difference would "
+            "look certain."
+        )
+    return ""
 
 
 def _compared(arm: ArmResult) -> list[float]:
@@ -269,7 +277,7 @@ def _complete_trials(store: Store, sweep_id: str, point: int) -> list[Trial]:
 def _notes(
     sweep: Sweep, points: Sequence[Point], arms: Sequence[ArmResult], metric: str
 ) -> list[str]:
-    notes = []
+    notes = list(dict.fromkeys(why_not for _, _, why_not in _pairs(arms) if why_not))
     if any(arm.selected for arm in arms) and metric == _TEST:
         notes.append("Points were chosen by their test error: these numbers are no test any more.")
     elif any(arm.selected for arm in arms):

@@ -100,6 +100,27 @@ def test_arms_are_compared_by_test_error_with_welch(compared: tuple[Store, str])
     assert comparison.verdict == "higher"
 
 
+@pytest.mark.parametrize(
+    ("field", "results", "words"),
+    [
+        ("dataset", [(0.1, 0.20), (0.2, 0.22)], "their errors are of other images"),
+        ("optimizer", [(0.1, 0.20), (0.2, 0.20)], "any difference would look certain"),
+    ],
+)
+def test_arms_that_get_no_verdict_are_told_with_the_reason(
+    store: Store, field: str, results: list[tuple[float, float] | None], words: str
+) -> None:
+    names = ["sgd", "ndadam"]
+    claim = claimed(store, spec=spec(space={field: {"kind": "choice", "values": names}}))
+    for point, name in enumerate(names):
+        finish(store, claim, point, {field: name}, results)
+
+    found = analysis(store, claim.sweep_id, [field])
+
+    assert found.comparisons == []
+    assert words in found.notes[0]
+
+
 def test_the_spread_of_seeds_is_pooled_over_points(compared: tuple[Store, str]) -> None:
     found = analysis(*compared)
 
