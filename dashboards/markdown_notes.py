@@ -24,6 +24,13 @@ def markdown(text: str) -> Markup:
     return Markup(_parser().renderer.render(tokens, _parser().options, {}))
 
 
+def part_of_markdown(text: str) -> str:
+    """Notes as they were written, to stand in a longer text: a fence left open ends with them."""
+    notes = text.strip("\n")
+    last = _parser().parse(f"{notes}\n\n# what follows")[-1]
+    return f"{notes}\n{last.markup}" if last.type == "fence" else notes
+
+
 def parsed(text: str) -> list[Token]:
     """The parts of notes, as markdown-it-py tells them, with safe links and deeper headings."""
     tokens = _parser().parse(text)

@@ -9,7 +9,7 @@ import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dashboards.markdown_notes import markdown
+from dashboards.markdown_notes import markdown, part_of_markdown
 from dashboards.report_drawing import Drawing
 from dashboards.report_latex import latex_text, notes_latex
 
@@ -174,7 +174,7 @@ def _markdown(block: Block, address: Callable[[Picture], str]) -> str:
     if isinstance(block, Paragraph):
         return _md(block.text)
     if isinstance(block, Notes):
-        return block.text.strip()
+        return part_of_markdown(block.text)
     if isinstance(block, Listing):
         return "\n".join(f"- {_md(item)}" for item in block.items)
     if isinstance(block, Table):

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dashboards.markdown_notes import markdown
-from dashboards.report_document import Document, Notes, to_html, to_markdown
+from dashboards.report_document import Document, Heading, Notes, to_html, to_markdown
 from dashboards.report_latex import notes_latex
 from sweeps.store import Store
 from tests.dashboards import seeding
@@ -96,6 +96,13 @@ class TestReports:
 
     def test_markdown_has_them_as_they_were_written(self) -> None:
         assert NOTES in to_markdown(Document("t", (Notes(NOTES),)))
+
+    @pytest.mark.parametrize("text", ["```\ncode", "~~~~ sh\ncode\n~~~", "- a\n\n````\n```"])
+    def test_a_fence_that_was_left_open_swallows_nothing_of_what_follows(self, text: str) -> None:
+        written = to_markdown(Document("t", (Notes(text), Heading("Results"))))
+
+        assert text in written
+        assert "<h4>Results</h4>" in markdown(written)
 
     def test_latex_has_them_as_latex(self) -> None:
         assert notes_latex(NOTES) == (
