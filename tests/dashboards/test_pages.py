@@ -198,6 +198,10 @@ class TestSweepPage:
             in addresses
         )
 
+    def test_a_tag_that_is_cut_can_be_read(self, client: TestClient, seeded: Seeded) -> None:
+        for address in ("/", f"/sweeps/{seeded.sweep}"):
+            assert 'class="chip" title="paper-tf"' in client.get(address).text
+
     def test_a_space_of_another_version_is_shown(
         self, empty_store: Store, empty_client: TestClient
     ) -> None:
