@@ -359,11 +359,18 @@ def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) 
             on_end=lambda: leave_process(driver.exit_code),
         )
     except ValidationError as error:
-        reason = f"its spec is none that this version runs: {in_words(error)}"
-        store.release(claim, SweepState.FAILED, reason)
-        return 0
+        return _fail(store, claim, f"its spec is none that this version runs: {in_words(error)}")
     driver.run()
     return driver.exit_code
+
+
+def _fail(store: Store, claim: Claim, reason: str) -> int:
+    """End a sweep that every driver of this version would die of."""
+    try:
+        store.release(claim, SweepState.FAILED, reason)
+    except LeaseLost:
+        return TAKEN
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,17 +1,22 @@
 """Sweeps on a real local Ray cluster, driven by real runners that are stopped and killed."""
 
+import argparse
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sweeps import driver
 from sweeps.records import Sweep, SweepState
 from sweeps.search import SweepProposer
+from sweeps.store import Store
 from tests.sweeps.stack import PATIENCE, Stack, running_stack
 from tests.sweeps.sweep_cases import BASE, Curves, keys, search, sweep_spec
 
@@ -218,6 +223,19 @@ def test_a_spec_of_another_version_ends_with_what_this_one_refuses(stack: Stack)
     assert ended.state is SweepState.FAILED
     assert ended.reason.startswith("its spec is none that this version runs: ")
     assert "speed: speed is not a field here" in ended.reason
+
+
+def test_a_spec_of_another_version_is_left_to_whoever_took_the_sweep(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    sqlite_store.create_sweep("match", {"speed": 3}, name="old", num_trials=None)
+    claim = sqlite_store.claim("this")
+    assert claim is not None
+    options = argparse.Namespace(store=sqlite_store.url, home=tmp_path, data=None, trainable=None)
+
+    stale = replace(claim, token=claim.token - 1)
+    assert driver._drive(options, stale, threading.Event()) == driver.TAKEN
+    assert sqlite_store.get_sweep(claim.sweep_id).state is SweepState.RUNNING
 
 
 def test_the_shape_of_the_cluster_is_in_the_store(stack: Stack) -> None:
