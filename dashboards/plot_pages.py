@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from dashboards.error_pages import PageRoute, error_page
-from dashboards.formatting import config_value
+from dashboards.formatting import choice_word, number
 from dashboards.plot_answers import Form, plot_answer
 from dashboards.point_cache import all_points
 from dashboards.quantities import layer_order, quantity
@@ -90,15 +90,11 @@ def curve_labels(points: Sequence[Point]) -> dict[int, str]:
 
 def _words(params: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        value = params.get(name)
-        if value is None:
+        if name not in params:
             continue
-        if name == "optimizer":
-            yield str(value)
-        elif isinstance(value, float):
-            yield f"{quantity(name).short} {value:.3g}"
-        else:
-            yield f"{quantity(name).short} {config_value(value)}"
+        value = params[name]
+        words = number(value, 3) if isinstance(value, float) else choice_word(value)
+        yield words if name == "optimizer" else f"{quantity(name).short} {words}"
 
 
 @router.get("/sweeps/{sweep_id}/plots/sensitivity/{param}.{form}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dashboards.formatting import number, quantity_value, sampled_value, upper_first
+from dashboards.formatting import choice_word, number, quantity_value, upper_first
 from dashboards.importance_notes import branch_name, importance_notes
 from dashboards.plots import inks
 from dashboards.quantities import quantity
@@ -81,7 +81,7 @@ def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
     if part.mean is None:
         return None
     where = (
-        sampled_value(part.value)
+        choice_word(part.value)
         if part.low is None or part.high is None
         else f"{number(part.low, 3)} to {number(part.high, 3)}"
     )

@@ -103,7 +103,7 @@ def _domain(domain: dict[str, Any]) -> str:
         text = f"{config_value(domain['low'])} to {config_value(domain['high'])}"
         text += " (log)" if domain.get("log") else ""
     conditions = domain.get("when") or {}
-    where = [f"{n} is {' or '.join(map(config_value, v))}" for n, v in conditions.items()]
+    where = [f"{n} is {' or '.join(map(choice_word, v))}" for n, v in conditions.items()]
     return f"{text}, where {' and '.join(where)}" if where else text
 
 

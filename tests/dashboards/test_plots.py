@@ -212,6 +212,16 @@ class TestLabels:
             4: "4 · ndadam · BN scales trainable",
         }
 
+    def test_a_choice_that_is_off_and_a_tiny_rate_read_as_in_the_tables(self) -> None:
+        def point(number: int, gamma_c: float | None) -> Point:
+            params = {"lr": 1.23456e-5, "gamma_c": gamma_c}
+            return Point("s", number, params, 0.1, None, 1, TrialState.COMPLETE)
+
+        assert list(curve_labels([point(0, None), point(1, 2.5)]).values()) == [
+            "0 · α<sub>0</sub> 1.23e-5 · γ<sub>C</sub> none",
+            "1 · α<sub>0</sub> 1.23e-5 · γ<sub>C</sub> 2.5",
+        ]
+
 
 class TestTrialPlots:
     def test_metrics_of_one_unit_share_an_axis(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from dashboards import report_sensitivity
+from dashboards import report_sensitivity, report_sweep
 from dashboards.report_document import Document, Picture, Table, to_html, to_markdown
 from dashboards.report_drawing import Cloud, Drawing
 from dashboards.report_files import report_text
@@ -131,6 +131,16 @@ def test_a_sweep_s_report_says_what_was_varied_and_where_it_ran(sweep_report: Do
     assert "where optimizer is ndadam" in text
     assert "## Where it ran" in text
     assert re.search(r"Trials: \d+ complete", text)
+
+
+def test_a_condition_on_what_is_off_is_said_in_words(seeded: Seeded) -> None:
+    sweep = seeded.store.get_sweep(seeded.sweep)
+    rate = {"kind": "float", "low": 0.1, "high": 1.0, "when": {"gamma_c": [None, 1000.0]}}
+    spec = {**sweep.spec, "space": {"lambda_c": rate}}
+    (table, *_) = report_sweep._space(replace(sweep, spec=spec))
+
+    assert isinstance(table, Table)
+    assert table.rows[0][-1] == "0.1 to 1, where gamma_c is none or 1000"
 
 
 def test_a_match_s_report_begins_with_its_verdict(match_report: Document) -> None:
