@@ -264,21 +264,30 @@ def test_weights_that_are_not_finite_are_seen_by_a_replayed_evaluation(data_home
 
 
 SGD = {"optimizer": "sgd", "lr": 0.01, "last_batch": "keep", "batch_size": 40}
+#: Gains are known from the seventh step on.
+SHADOW = (0.2, 0.99)
 
 
+@pytest.fixture
+def _captures_early(monkeypatch):
+    """A graph of each kind from its second step on, so that few steps see them all."""
+    monkeypatch.setattr("worker.graph_steps._WARM_STEPS", 1)
+
+
+@pytest.mark.usefixtures("_captures_early")
 @pytest.mark.parametrize(
-    ("fields", "measurement"),
+    ("steps", "fields", "measurement"),
     [
-        (SGD, Measurement(shadow_betas=(0.9, 0.99), per_layer=True, start=2)),
-        (SGD, Measurement(shadow_betas=(0.9, 0.99), stop=8, every=2)),
-        ({"alpha_v": 0.005}, Measurement(every=2)),
+        (9, SGD, Measurement(shadow_betas=SHADOW, per_layer=True, start=2)),
+        (9, SGD, Measurement(shadow_betas=SHADOW, stop=7, every=2)),
+        (6, {"alpha_v": 0.005}, Measurement(every=2)),
     ],
     ids=["all of it", "part of it", "steps that nobody looks at"],
 )
 def test_a_measured_run_of_replays_records_what_the_loop_does(
-    fields, measurement, data_home, tiny_config
+    steps, fields, measurement, data_home, tiny_config
 ):
-    config = variant(tiny_config, steps=12, **fields)
+    config = variant(tiny_config, steps=steps, **fields)
 
     replayed = list(train(config, data_home=data_home, measurement=measurement))
     exact = variant(config, deterministic=True, **fields)
@@ -290,25 +299,27 @@ def test_a_measured_run_of_replays_records_what_the_loop_does(
             assert report.series[name].start == series.start
             assert report.series[name].values == pytest.approx(series.values, rel=5e-3), name
     assert any(report.series for report in loop)
+    assert ("gain" in loop[-1].metrics) == (measurement.shadow_betas is not None)
     for name, value in loop[-1].metrics.items():
         if name.split("/")[0] in ("gain", "gradient_memory", "kappa", "train_loss"):
             # Gains are means of few steps, whose gradients round differently.
             assert replayed[-1].metrics[name] == pytest.approx(value, rel=2e-2), name
 
 
+@pytest.mark.usefixtures("_captures_early")
 def test_a_measured_run_has_a_graph_for_each_thing_done_around_a_step(data_home, tiny_config):
-    measurement = Measurement(shadow_betas=(0.9, 0.99), stop=8, every=2)
+    measurement = Measurement(shadow_betas=SHADOW, stop=4, every=2)
     config = variant(tiny_config, steps=40, optimizer="sgd", lr=0.01).resolved()
     run = Run(config, data_home, choose_device(config), measurement, lambda: False)
 
-    for _ in range(12):
+    for _ in range(6):
         run.take_step()
 
     assert {phase.value for _, phase in run.steps._graphs} == {"passed", "carried", "recorded"}
 
 
 def test_a_measured_run_goes_on_from_a_checkpoint(data_home, tiny_config, tmp_path):
-    measurement = Measurement(shadow_betas=(0.9, 0.99), every=2)
+    measurement = Measurement(shadow_betas=SHADOW, every=2)
     config = variant(tiny_config, steps=10, optimizer="sgd", lr=0.01)
     whole = list(train(config, data_home=data_home, measurement=measurement))
     questions = iter(range(100))
@@ -322,7 +333,7 @@ def test_a_measured_run_goes_on_from_a_checkpoint(data_home, tiny_config, tmp_pa
 
     assert [r.series for r in parts] == [r.series for r in whole]
     for name in ("gain", "gradient_memory", "train_loss"):
-        assert parts[-1].metrics.get(name) == whole[-1].metrics.get(name), name
+        assert parts[-1].metrics[name] == whole[-1].metrics[name], name
 
 
 def test_a_closed_loop_of_replays_does_what_the_loop_does(data_home, tiny_config):
