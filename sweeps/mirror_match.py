@@ -79,10 +79,9 @@ def match_tables(result: MatchResult) -> dict[str, str]:
     head = ("criterion", "chosen", "closed_form", "predicted", "measured", "low", "high")
     criteria = []
     for row in result["criteria"]:
-        measured = row["measured"] or Interval(value=math.nan, low=None, high=None)
-        value = None if row["measured"] is None else measured["value"]
-        known = [row["criterion"], row["chosen"], row["closed_form"], row["predicted"], value]
-        criteria.append([*known, measured["low"], measured["high"]])
+        found: Mapping[str, Any] = row["measured"] or {}
+        known = [row["criterion"], row["chosen"], row["closed_form"], row["predicted"]]
+        criteria.append([*known, *(found.get(name) for name in ("value", "low", "high"))])
     names = ("layer", "kind", "log_ratio", "implied_rate", "implied_low", "implied_high")
     layers = [[row.get(name) for name in names] for row in result["layers"]]
     files = {"results.md": _results(result), "results.csv": _csv(head, criteria)}

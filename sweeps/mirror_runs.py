@@ -31,7 +31,6 @@ ATTEMPT_STATUS = {
 #: Tags by which the mirror finds its runs again.
 SWEEP_TAG, ATTEMPT_TAG, TRIAL_TAG = "ndsweep.sweep", "ndsweep.attempt_id", "ndsweep.trial"
 
-
 #: Where MLflow says that a run comes from.
 _SOURCE = {"mlflow.source.name": "ndsweep", "mlflow.source.type": "LOCAL"}
 #: Of an attempt's provenance, what says nothing to who compares runs, or is elsewhere.
@@ -112,7 +111,8 @@ def _best_words(sweep: Sweep) -> str:
         return ""
     metric = (sweep.spec.get("objective") or {}).get("metric", "objective")
     settings = ", ".join(_settings(best.get("params") or {}))
-    return f"{metric} {best['mean']:.4g}, point {best.get('point')}: {settings}"
+    words = f"{metric} {best['mean']:.4g}, point {best.get('point')}"
+    return f"{words}: {settings}" if settings else words
 
 
 def description(sweep: Sweep, page_url: str, body: str = "") -> str:

@@ -98,6 +98,8 @@ class TestTags:
         found = sweep_tags(sweep, "http://localhost:8000")["best"]
 
         assert found == "validation_error 0.0295, point 0: ndadam, alpha_v 0.195"
+        fixed = replace(sweep, best={"mean": 0.0295, "point": 0, "params": {}})
+        assert sweep_tags(fixed, "")["best"] == "validation_error 0.0295, point 0"
 
     def test_an_experiment_leads_back_and_names_what_decides(self, sweep: Sweep) -> None:
         tags = experiment_tags(sweep, "http://localhost:8000/")
