@@ -237,8 +237,9 @@ function follow() {
     events.close();
     refresh();
   });
-  addEventListener("pagehide", () => events.close());
 }
+// Once, however often the page begins to follow.
+addEventListener("pagehide", () => stream?.close());
 
 // ---- Actions
 
