@@ -14,7 +14,7 @@ from sweeps.match_arms import setting_of
 from sweeps.paper_runs import Arm, Curve, PaperRuns
 from sweeps.paper_values import PaperRatio, paper_values
 from worker.config import TrainConfig
-from worker.schedules import build_schedule
+from worker.schedules import Factor, build_schedule
 
 #: The layer that the paper plots, the stem being the first convolution.
 LAYER = "conv5"
@@ -148,18 +148,15 @@ def _measured(runs: PaperRuns, ratio: PaperRatio) -> MeasuredRatio:
 
 def law_note(runs: PaperRuns) -> str:
     """Why SGD's curve and ND-Adam's cross rather than overlap, and where their laws put alpha^v."""
+    # The last ratio is that of SGD and the ND-Adam that was matched to it.
     matched = paper_values().ratios[-1]
     sgd, ndadam = (
         TrainConfig.model_validate(runs.arm("paper-fig1b", params).config).resolved()
         for params in (matched.over, matched.under)
     )
-    assert sgd.steps is not None
-    assert sgd.lr_schedule is not None
+    num_steps, factor = _schedule(sgd)
     found = predict(
-        setting_of(sgd),
-        setting_of(ndadam, open_rate=True),
-        num_steps=sgd.steps,
-        factor=build_schedule(sgd.lr_schedule, num_steps=sgd.steps, steps_per_epoch=1),
+        setting_of(sgd), setting_of(ndadam, open_rate=True), num_steps=num_steps, factor=factor
     )
     return (
         "SGD's effective learning rate goes with the root of αλ, ND-Adam's with α^v. "
@@ -178,12 +175,18 @@ def _ratio_by_law(over: Arm, under: Arm) -> float:
 
 def _law(config: TrainConfig) -> list[tuple[int, float]]:
     """The effective learning rate of a config by the law of its optimizer, without any run."""
+    num_steps, factor = _schedule(config)
+    steps = range(0, num_steps, max(1, num_steps // _LAW_STEPS))
+    curve = lag_curve(setting_of(config), factor, tuple(steps))
+    return list(zip(curve.steps, curve.effective_lr, strict=True))
+
+
+def _schedule(config: TrainConfig) -> tuple[int, Factor]:
+    """Length and schedule of a run of Figure 1 (b), which goes by steps and not by epochs."""
     assert config.lr_schedule is not None
     assert config.steps is not None
     factor = build_schedule(config.lr_schedule, num_steps=config.steps, steps_per_epoch=1)
-    steps = range(0, config.steps, max(1, config.steps // _LAW_STEPS))
-    curve = lag_curve(setting_of(config), factor, tuple(steps))
-    return list(zip(curve.steps, curve.effective_lr, strict=True))
+    return config.steps, factor
 
 
 def _layer_ratio(over: Arm, under: Arm, layer: str, expected: float) -> LayerRatio | None:
