@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ndadam.cautions import gain_in_words
-from ndadam.equivalents import layers_without_rate
+from ndadam.equivalents import layers_in_words, layers_without_rate
 from ndadam.fitted_curve import Points
 from ndadam.matching import Finding, LogRatio
 from ndadam.measured_runs import MeasuredRun
@@ -87,14 +87,8 @@ class MeasuredMatch:
             )
         if self.trust_until_step is not None and self.interval is not None:
             found.append(f"To be trusted until step {self.trust_until_step}.")
-        limited = self.probe.limited_by_eps
-        others = [layer for layer in self.not_these_layers if layer not in limited]
-        if others:
-            found.append(f"Not for {', '.join(others)}: the loss sees how long they are.")
-        if limited:
-            found.append(
-                f"Not exactly for {', '.join(limited)}: the loss sees how long they are through "
-                "the eps of a normalisation."
-            )
+        left_out = layers_in_words(self.not_these_layers, self.probe.limited_by_eps)
+        if left_out:
+            found.append(f"{left_out[0].upper()}{left_out[1:]}.")
         found += gain_in_words(self.gain)
         return " ".join(found)

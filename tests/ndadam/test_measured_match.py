@@ -51,7 +51,7 @@ def test_the_sentence_names_verdict_interval_horizon_and_layers_left_out(matched
 
     assert "(stationary, ±5 %" in sentence
     assert "To be trusted until step 700." in sentence
-    assert "Not for linear3: the loss sees how long they are." in sentence
+    assert "Not for linear3, whose length the loss sees." in sentence
     assert set(matched[3].layers) == {"linear1", "linear2", "linear3"}
     assert matched[3].warnings == matched[3].closed_form.warnings
 
