@@ -146,11 +146,10 @@ class WideResNet(nn.Module):
         for name, number in (("num_classes", num_classes), ("in_channels", in_channels)):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
-        if not (0 <= bn_eps < math.inf and 0 <= bn_momentum <= 1):
-            raise ValueError(
-                "bn_eps must be >= 0 and finite, bn_momentum between 0 and 1; got "
-                f"{bn_eps} and {bn_momentum}"
-            )
+        if not 0 <= bn_eps < math.inf:
+            raise ValueError(f"bn_eps must be >= 0 and finite, got {bn_eps}")
+        if not 0 <= bn_momentum <= 1:
+            raise ValueError(f"bn_momentum must be between 0 and 1, got {bn_momentum}")
         widths = _widths(depth, widen_factor, shortcut)
         _check_choices(activation=activation, shortcut=shortcut, init=init, bn_scale=bn_scale)
         make_norm = nn.BatchNorm2d if bn_scale == "trainable" else FixedScaleBatchNorm2d
