@@ -1,6 +1,7 @@
 """ND-Adam's moments of the gradients that another optimizer sees, without touching the weights."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ class ShadowMoments:
     """
 
     def __init__(self, rows: RowBuffer, betas: tuple[float, float]) -> None:
-        if len(betas) != 2:
+        if not isinstance(betas, Sequence) or len(betas) != 2:
             raise ValueError(f"shadow_betas must be two numbers in [0, 1), got {betas!r}")
         for i, beta in enumerate(betas):
             if not isinstance(beta, float | int) or not 0.0 <= beta < 1.0:

@@ -273,6 +273,7 @@ def test_half_precision_weights_are_measured_in_float32():
         ({"every": 0}, "every must be >= 1, got 0"),
         ({"shadow_betas": (1.0, 0.9)}, r"shadow_betas\[0\] must be in \[0, 1\), got 1.0"),
         ({"shadow_betas": (0.9,)}, r"shadow_betas must be two numbers in \[0, 1\), got \(0.9,\)"),
+        ({"shadow_betas": 0.9}, r"shadow_betas must be two numbers in \[0, 1\), got 0.9"),
         ({"shadow_betas": (0.9, "a")}, r"shadow_betas\[1\] must be in \[0, 1\), got a"),
     ],
 )
