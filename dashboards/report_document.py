@@ -6,17 +6,16 @@ are one file with the figures inside; LaTeX names figures that lie beside it as 
 
 import base64
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from dashboards.latex_tables import latex_table
 from dashboards.markdown_notes import markdown, part_of_markdown
 from dashboards.report_drawing import Drawing
 from dashboards.report_latex import latex_text, notes_latex
 
 #: What a number begins with; "–" stands for none.
 _NUMERIC = set("0123456789+-−–")
-#: Letters of the longest cell that is not broken into lines in LaTeX.
-_LONGEST_LABEL = 34
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,6 @@ class Table:
     def is_numeric(self, column: int) -> bool:
         """Whether every cell of a column begins with a number, or says that there is none."""
         return column > 0 and all(row[column][:1] in _NUMERIC for row in self.rows)
-
-    def is_wide(self, column: int) -> bool:
-        """Whether a column holds sentences, which a page of paper must break."""
-        return max((len(row[column]) for row in self.rows), default=0) > _LONGEST_LABEL
 
 
 @dataclass(frozen=True)
@@ -210,7 +205,7 @@ def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
     parts = "\n\n".join(_latex(block, picture) for block in document.blocks)
     return (
         "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n"
-        "\\usepackage{booktabs,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
+        "\\usepackage{array,booktabs,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
         f"\\title{{{latex_text(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
         f"{parts}\n\n\\end{{document}}\n"
     )
@@ -228,36 +223,9 @@ def _latex(block: Block, picture: Callable[[Picture], str]) -> str:
         items = "\n".join(f"\\item {latex_text(item)}" for item in block.items)
         return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
     if isinstance(block, Table):
-        return _latex_table(block)
+        return latex_table(block)
     return (
         "\\begin{figure}[h]\n\\centering\n"
         f"\\includegraphics[width=.85\\linewidth]{{{picture(block)}}}\n"
         f"\\caption{{{latex_text(block.caption)}}}\n\\end{{figure}}"
     )
-
-
-def _latex_table(table: Table) -> str:
-    columns = "".join(_latex_column(table, column) for column in range(len(table.head)))
-    caption = [f"\\caption{{{latex_text(table.caption)}}}\\\\"] if table.caption else []
-    return "\n".join(
-        [
-            f"{{\\small\\begin{{longtable}}{{{columns}}}",
-            *caption,
-            "\\toprule",
-            _latex_row(table.head),
-            "\\midrule\\endhead",
-            *(_latex_row(row) for row in table.rows),
-            "\\bottomrule",
-            "\\end{longtable}}",
-        ]
-    )
-
-
-def _latex_column(table: Table, column: int) -> str:
-    if table.is_numeric(column):
-        return "r"
-    return r"p{.24\linewidth}" if table.is_wide(column) else "l"
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(latex_text(cell) for cell in cells) + r" \\"
