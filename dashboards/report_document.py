@@ -205,7 +205,7 @@ def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
     parts = "\n\n".join(_latex(block, picture) for block in document.blocks)
     return (
         "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n"
-        "\\usepackage{array,booktabs,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
+        "\\usepackage{array,booktabs,float,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
         f"\\title{{{latex_text(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
         f"{parts}\n\n\\end{{document}}\n"
     )
@@ -225,7 +225,8 @@ def _latex(block: Block, picture: Callable[[Picture], str]) -> str:
     if isinstance(block, Table):
         return latex_table(block)
     return (
-        "\\begin{figure}[h]\n\\centering\n"
-        f"\\includegraphics[width=.85\\linewidth]{{{picture(block)}}}\n"
+        "\\begin{figure}[H]\n\\centering\n"
+        f"\\includegraphics[width=.85\\linewidth,height=.75\\textheight,keepaspectratio]"
+        f"{{{picture(block)}}}\n"
         f"\\caption{{{latex_text(block.caption)}}}\n\\end{{figure}}"
     )
