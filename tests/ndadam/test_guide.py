@@ -65,7 +65,7 @@ def test_its_example_of_sgd_is_the_closed_form():
 
 def test_the_names_it_mentions_exist():
     mentioned = re.findall(r"`([A-Za-z_]+)\(", TEXT)
-    known = {*ndadam.__all__, "print", "folded", "skipped_vectors", "gain", "drain"}
+    known = {*ndadam.__all__, "print", "folded", "skipped_vectors", "gain", "drain", "replayed"}
 
     assert {"Scaled", "fold_batch_norm", "BatchNormSoftmax", "EffectiveLR"} <= set(mentioned)
     assert set(mentioned) <= known

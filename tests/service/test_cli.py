@@ -257,7 +257,6 @@ def test_doctor_looks_at_everything(ndsweep):
         (["list", "--state", "done"], "state"),
         (["match", "predict", "lr=-1"], "source.lr"),
         (["match", "predict", "optimizer=lion"], "source.optimizer"),
-        (["match", "predict", "lr=[1"], "cannot be read"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(ndsweep, arguments, said):

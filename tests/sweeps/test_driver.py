@@ -111,7 +111,8 @@ def test_a_driver_killed_in_the_middle_loses_and_repeats_nothing(stack: Stack) -
         curve = stack.store.metrics(sweep_id, trial.number)["validation_error"]
         assert [step for step, _ in curve] == [1, 2, 3, 4, 5]
     attempts = stack.attempts(sweep_id).values()
-    assert 1 <= sum(len(tries) - 1 for tries in attempts) <= 2
+    # None where the kill came between two trials, at most both that were under way.
+    assert sum(len(tries) - 1 for tries in attempts) <= 2
 
 
 def test_a_killed_runner_is_replaced_and_its_driver_gives_way(stack: Stack) -> None:
