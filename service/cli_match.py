@@ -91,7 +91,7 @@ def _value(name: str, text: str) -> Any:
         return load_spec_text(text)
     except UnreadableSpec as error:
         why = str(error).partition(": ")[2]  # behind what says that it is a spec
-        raise typer.BadParameter(f"{name} cannot be read, got {text!r}: {why}") from error
+        raise UnreadableSpec(f"{name} cannot be read, got {text!r}: {why}") from error
 
 
 @app.command()

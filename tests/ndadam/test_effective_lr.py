@@ -292,80 +292,78 @@ def test_an_optimizer_without_weight_vectors_is_refused():
         EffectiveLR(model, optimizer)
 
 
-@pytest.mark.parametrize("every", [1, 2])
-def test_steps_of_a_graph_are_measured_like_steps_that_are_called(every, monkeypatch):
-    """A trace holds what a CUDA graph does: the calls, with the numbers that Python had then."""
-    monkeypatch.setattr("ndadam.effective_lr.is_capturing", lambda device: tracing)
-    data, tracing = batches(12), False
-    found = []
-    for replays in (False, True):
-        model = small_net()
-        optimizer = sgd(model)
-        dynamics = EffectiveLR(model, optimizer, every=every, shadow_betas=(0.2, 0.99))
-        graphs = {}
-        for t, batch in enumerate(data):
-            optimizer.zero_grad(set_to_none=t == 0)
-            dynamics.recording = t not in (7, 8)
-            loss(model, batch).backward()
-            if not replays or t < 2:
-                optimizer.step()
-                continue
-            if dynamics.phase not in graphs:
-                tracing = True
-                graphs[dynamics.phase] = make_fx(lambda: optimizer.step())()  # noqa: B023
-                tracing = False
-            else:
-                with torch.no_grad():
-                    graphs[dynamics.phase]()
-            dynamics.replayed()
-        found.append((dynamics.drain(), dynamics.gain(), dynamics.balance()))
+def measured_run(device, every, capture):
+    """What twelve steps leave, two of them paused; ``capture`` makes a graph of a step, or None."""
+    model = small_net().to(device)
+    optimizer = sgd(model)
+    dynamics = EffectiveLR(model, optimizer, every=every, shadow_betas=(0.2, 0.99))
+    graphs = {}
+    for t, (x, y) in enumerate(batches(12)):
+        optimizer.zero_grad(set_to_none=t == 0)
+        dynamics.recording = t not in (7, 8)
+        loss(model, (x.to(device), y.to(device))).backward()
+        if capture is None or t < 2:
+            optimizer.step()
+            continue
+        if dynamics.phase not in graphs:
+            graphs[dynamics.phase] = capture(optimizer.step)
+        graphs[dynamics.phase]()
+        dynamics.replayed()
+    return dynamics.drain(), dynamics.gain(), dynamics.balance(), len(graphs)
 
-    assert len(graphs) == (2 if every == 1 else 3)
-    assert found[1][0].steps == found[0][0].steps
-    (record, gain, balance), (other, other_gain, other_balance) = found
-    assert other.effective_lr == pytest.approx(record.effective_lr, rel=1e-12)
-    assert other.shadow_step == pytest.approx(record.shadow_step, rel=1e-12)
-    assert other_gain.layers == pytest.approx(gain.layers, rel=1e-12)
+
+def check_same_measurements(called, replayed, every, tolerance):
+    (record, gain, balance, _), (other, other_gain, other_balance, graphs) = called, replayed
+    assert graphs == (2 if every == 1 else 3)
+    assert other.steps == record.steps
+    assert other.effective_lr == pytest.approx(record.effective_lr, rel=tolerance)
+    assert other.shadow_step == pytest.approx(record.shadow_step, rel=tolerance)
+    assert other_gain.layers == pytest.approx(gain.layers, rel=tolerance)
     assert other_gain.steps == gain.steps
     assert (balance is None) == (every == 2)
     if balance is not None:
-        assert other_balance.residual == pytest.approx(balance.residual, abs=1e-12)
+        assert other_balance.residual == pytest.approx(balance.residual, abs=tolerance)
         assert other_balance.steps == balance.steps
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_steps_of_a_graph_are_measured_like_steps_that_are_called(every, monkeypatch):
+    """A trace holds what a CUDA graph does: the calls, with the numbers that Python had then."""
+    tracing = False
+    monkeypatch.setattr("ndadam.effective_lr.is_capturing", lambda device: tracing)
+
+    def capture(step):
+        nonlocal tracing
+        tracing = True
+        trace = make_fx(lambda: step())()
+        tracing = False
+        is_taken = True  # tracing takes the step that it records
+
+        def replay():
+            nonlocal is_taken
+            with torch.no_grad():
+                if not is_taken:
+                    trace()
+            is_taken = False
+
+        return replay
+
+    runs = [measured_run("cpu", every, how) for how in (None, capture)]
+    check_same_measurements(*runs, every, 1e-12)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("every", [1, 2])
 def test_steps_of_a_cuda_graph_are_measured_like_steps_that_are_called(every):
-    data = [(x.cuda(), y.cuda()) for x, y in batches(12)]
-    found = []
-    for replays in (False, True):
-        model = small_net().cuda()
-        optimizer = sgd(model)
-        dynamics = EffectiveLR(model, optimizer, every=every, shadow_betas=(0.2, 0.99))
-        graphs = {}
-        for t, batch in enumerate(data):
-            optimizer.zero_grad(set_to_none=t == 0)
-            dynamics.recording = t not in (7, 8)
-            loss(model, batch).backward()
-            if not replays or t < 2:
-                optimizer.step()
-                continue
-            if dynamics.phase not in graphs:
-                graphs[dynamics.phase] = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graphs[dynamics.phase]):
-                    optimizer.step()
-            graphs[dynamics.phase].replay()
-            dynamics.replayed()
-        found.append((dynamics.drain(), dynamics.gain(), dynamics.balance()))
+    def capture(step):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        return graph.replay
 
-    (record, gain, balance), (other, other_gain, other_balance) = found
-    assert other.steps == record.steps
-    assert other.effective_lr == pytest.approx(record.effective_lr, rel=1e-9)
-    assert other.shadow_step == pytest.approx(record.shadow_step, rel=1e-9)
-    assert other_gain.layers == pytest.approx(gain.layers, rel=1e-9)
-    if balance is not None:
-        assert other_balance.residual == pytest.approx(balance.residual, abs=1e-9)
+    runs = [measured_run("cuda", every, how) for how in (None, capture)]
+    check_same_measurements(*runs, every, 1e-9)
 
 
 @pytest.mark.gpu
