@@ -138,6 +138,7 @@ class Runner:
         spare.give(claim)
         spare.renewed_at = time.monotonic()
         self._drivers.append(spare)
+        self._next_report = 0.0  # who has which sweep is known at once
         self._spare = None
         self._next_spare = time.monotonic() + _SPARE
 
@@ -183,6 +184,7 @@ class Runner:
         if code is not None:
             driver.close()
             self._drivers.remove(driver)
+            self._next_report = 0.0
             self._after(claim, code)
         elif time.monotonic() - driver.renewed_at >= min(_RENEW, self._lease / 3):
             try:

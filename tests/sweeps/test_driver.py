@@ -95,7 +95,7 @@ def test_a_sweep_in_which_everything_diverges_ends_and_says_so(stack: Stack) -> 
 
 def test_a_driver_killed_in_the_middle_loses_and_repeats_nothing(stack: Stack) -> None:
     fields: dict[str, Any] = {"num_points": 6, "replicates": 2, "sampler": "qmc"}
-    sweep_id = submit(stack, **fields, base={"batch_size": 60})
+    sweep_id = submit(stack, **fields, base={"batch_size": 150})
     # Known beforehand: what is looked up behind the wait may come when trials are over.
     driver = stack.driver(sweep_id)
     stack.wait(
@@ -110,7 +110,7 @@ def test_a_driver_killed_in_the_middle_loses_and_repeats_nothing(stack: Stack) -
     trials = stack.trials(sweep_id)
     assert (sweep.state, sweep.reason) == (SweepState.COMPLETE, "all done")
     assert sweep.trials["complete"] == len(trials) == 12
-    spec = sweep_spec(base=BASE | {"steps": 5, "batch_size": 60, "gamma_c": 1.0}, **fields)
+    spec = sweep_spec(base=BASE | {"steps": 5, "batch_size": 150, "gamma_c": 1.0}, **fields)
     undisturbed, _ = search(SweepProposer(spec, Curves()))
     assert keys(trials) == keys(undisturbed)
     for trial in trials:
