@@ -139,12 +139,21 @@ def _about_laws(
         )
     for side, setting, e in zip(("source", "target"), (source, target), effective_lrs, strict=True):
         found += _about_law(side, setting, e)
+    # A source that does has no equivalent beta2, so it has no prediction at all.
+    if _settles_at_once(target):
+        found.append(
+            f"At {_in_words(target)} the target's norms would settle within a step, which no "
+            "training survives."
+        )
     return found
+
+
+def _in_words(setting: OptimizerSetting) -> str:
+    return f"lr = {setting.known_lr():.3g} and weight_decay = {setting.weight_decay:.3g}"
 
 
 def _about_law(side: str, setting: OptimizerSetting, effective_lr: float) -> list[str]:
     found = []
-    rate = f"lr = {setting.known_lr():.3g} and weight_decay = {setting.weight_decay:.3g}"
     if setting.optimizer == "ndadam":
         undone = 1 - 1 / tangential_factor(effective_lr, setting.betas[0])
         if undone > _LARGEST_UNDONE:
@@ -155,12 +164,8 @@ def _about_law(side: str, setting: OptimizerSetting, effective_lr: float) -> lis
             )
     if (short := decay_shortfall(setting)) > _LARGEST_SHORTFALL:
         found.append(
-            f"At {rate} the {side} turns about {100 * short:.0f} % less per step than its formula "
-            "says, because decay pulls back part of each step: measure it."
-        )
-    if _settles_at_once(setting):
-        found.append(
-            f"At {rate} the {side}'s norms would settle within a step, which no training survives."
+            f"At {_in_words(setting)} the {side} turns about {100 * short:.0f} % less per step than "
+            "its formula says, because decay pulls back part of each step: measure it."
         )
     return found
 

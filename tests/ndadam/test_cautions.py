@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ndadam.cautions import beta2_in_words, decay_shortfall, gain_in_words
-from ndadam.theory import OptimizerSetting, predict, stationary_effective_lr
+from ndadam.theory import NoStationaryRate, OptimizerSetting, predict, stationary_effective_lr
 from tests.ndadam.paper_runs import NDADAM, SGD, cosine
 
 DEFAULT_ADAMW = OptimizerSetting("adamw", lr=1e-3, weight_decay=0.01)
@@ -83,6 +83,13 @@ def test_norms_that_would_settle_within_a_step_are_said_to():
     found = warnings_of(OptimizerSetting("ndadam", lr=2.0), SGD)
 
     assert "the target's norms would settle within a step, which no training survives" in found
+
+
+def test_a_source_whose_norms_settle_within_a_step_is_refused_before_any_caution():
+    source = OptimizerSetting("sgd", lr=10.0, weight_decay=0.1, momentum=0.9)
+
+    with pytest.raises(NoStationaryRate, match="settle within a step, which no training survives"):
+        predict(source, NDADAM, num_steps=6_000)
 
 
 @pytest.mark.parametrize("shrink", [0.005, 0.02])
