@@ -164,8 +164,8 @@ def _about_law(side: str, setting: OptimizerSetting, effective_lr: float) -> lis
             )
     if (short := decay_shortfall(setting)) > _LARGEST_SHORTFALL:
         found.append(
-            f"At {_in_words(setting)} the {side} turns about {100 * short:.0f} % less per step than "
-            "its formula says, because decay pulls back part of each step: measure it."
+            f"At {_in_words(setting)} the {side} turns about {100 * short:.0f} % less per step "
+            "than its formula says, because decay pulls back part of each step: measure it."
         )
     return found
 

@@ -2,18 +2,13 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.lockstep import TrainedRun, run_matches
-from benchmarks.match_training import StopTime, Workshop, _see_one_card
-from benchmarks.matching import _clock, benchmark_predict, main
+from benchmarks.match_training import StopTime, Workshop
+from benchmarks.matching import benchmark_predict
 from benchmarks.matching_coverage import Reference, benchmark_coverage, coverage_spec
 from benchmarks.matching_intervals import TOLERANCE, shares
 from benchmarks.matching_nets import Cell, _crossing, benchmark_nets, points_of_curve
@@ -25,9 +20,6 @@ from benchmarks.matching_table import table
 from ndadam.theory import stationary_effective_lr
 from sweeps.match_arms import setting_of
 from sweeps.match_series import Recorded
-from worker.digits import prepare_digits
-from worker.measurement import Measurement
-from worker.train import train_in_turns
 
 
 def test_the_noise_model_moves_as_both_laws_say():
@@ -61,21 +53,6 @@ def test_whole_matches_run_in_lockstep_and_give_a_table(tmp_path, monkeypatch):
 
 def test_predictions_are_timed_for_every_target():
     assert set(benchmark_predict(1)["milliseconds"]) == {"ndadam", "adamw", "sgd", "sgdw"}
-
-
-def test_a_run_is_trained_once_and_read_from_its_file_after_that(tmp_path, monkeypatch):
-    prepare_digits(tmp_path / "data")
-    shop = Workshop(tmp_path / "out", tmp_path / "data")
-    config = Cell("mlp", "constant", 1e-3, 0.99).spec().source_config
-    config = config.model_copy(update={"steps": 5, "report_every": 5})
-    wanted = [(config, Measurement(every=1, shadow_betas=(0.9, 0.99)))]
-
-    first = shop.runs(wanted)
-    monkeypatch.setattr("benchmarks.match_training._job", None)
-
-    assert shop.runs(wanted) == first
-    assert len(first[0].series["effective_lr"]) == len(first[0].series["shadow_step"]) == 5
-    assert first[0].probe["counts"]["invariant"] > 0
 
 
 def test_every_cell_is_a_match_that_can_end():
@@ -153,6 +130,39 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
     assert "Test errors of SGD, ND-Adam by hand, matched: 4.5 %, –; seconds: 10, 11." in shown
     assert sorted(path.name for path in paths) == ["matching-paper.svg", "matching-worth-mlp.svg"]
     assert all("</svg>" in path.read_text() for path in paths)
+
+
+def test_the_papers_setting_is_answered_from_its_measured_curves(tmp_path):
+    """SGD moves 1.2 times as fast as ND-Adam at 0.05, whose rate goes with its learning rate."""
+
+    class Shop:
+        late = False
+
+        def runs(self, wanted):
+            if self.late and len(wanted) == 1:
+                raise StopTime
+            return [self.trained(config, measurement.every) for config, measurement in wanted]
+
+        def trained(self, config, every):
+            rate = 1.2 * 0.05 if config.optimizer == "sgd" else config.alpha_v
+            steps = range(0, config.steps, every)
+            values = [rate * (1 + math.cos(math.pi * t / config.steps)) / 8 for t in steps]
+            series = {"effective_lr": values, "effective_lr/conv1": values}
+            metrics = {"gain": 0.95, "test_error": 0.045}
+            return TrainedRun(series, every, metrics, {}, 10.0)
+
+    shop = Shop()
+    part = benchmark_paper(shop, steps=8000)
+    shop.late = True
+    stopped = benchmark_paper(shop, steps=8000)
+
+    assert part["rates"]["least_squares"]["measured"] == pytest.approx(0.06, rel=1e-6)
+    assert part["by hand"]["source over target"] == pytest.approx(1.2)
+    assert part["by hand"]["inside 5 %"] == 0
+    assert part["matched"]["alpha_v"] == pytest.approx(0.06)
+    assert part["matched"]["inside 5 %"] == 1
+    assert len(part["seconds"]) == 3
+    assert stopped["matched"] == {"alpha_v": pytest.approx(0.06)}
 
 
 # --- Many matches on a real network ---------------------------------------------------------------
@@ -248,165 +258,3 @@ def test_matches_keep_their_answers_when_time_is_up_among_the_grids(tmp_path, mo
     assert max(asked) == 6 + 2 * (24 + 2)
     assert "## mlp, 6000 steps, grids of 1 of 2 cells" in shown
     assert "within 4 % in 1 of 1 cells" in shown
-
-
-# --- On other machines ---------------------------------------------------------------------------
-
-
-def test_parts_go_through_where_only_torch_numpy_and_pydantic_are_installed(tmp_path):
-    """Every stage of a part in seconds; what it invents is not kept."""
-    prepare_digits(tmp_path / "data")
-    here = Path(__file__).parent
-    ran = subprocess.run(
-        [
-            *(sys.executable, str(here / "bare_matching.py"), "--rehearse"),
-            *("--only", "mlp,worth-mlp"),
-            *("--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")),
-        ],
-        env={**os.environ, "PYTHONPATH": str(here.parents[1]), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-
-    assert ran.returncode == 0, ran.stderr
-    assert "rehearsed: mlp, worth-mlp; its figures were invented and are gone" in ran.stdout
-    assert not list((tmp_path / "out").glob("*"))
-
-
-def _two_short_runs():
-    config = Cell("mlp", "constant", 1e-3, 0.99).spec().source_config
-    return [
-        (config.model_copy(update={"steps": 4, "report_every": 2, "seed": seed}), None)
-        for seed in (1, 2)
-    ]
-
-
-def test_a_part_stops_at_its_time_and_goes_on_with_what_had_ended(tmp_path):
-    prepare_digits(tmp_path / "data")
-    first = Workshop(tmp_path / "out", tmp_path / "data")
-    done = first.runs(_two_short_runs()[:1])
-
-    late = Workshop(tmp_path / "out", tmp_path / "data", until=time.time() - 1)
-    with pytest.raises(StopTime, match="0 of 1 runs of this stage have ended"):
-        late.runs(_two_short_runs())
-
-    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
-    assert first.runs(_two_short_runs())[0] == done[0]
-
-
-def test_processes_take_the_cards_in_turn(tmp_path, monkeypatch):
-    class Cards:
-        get = iter(("2", None)).__next__
-
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    _see_one_card(Cards())
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
-    _see_one_card(Cards())
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
-
-    prepare_digits(tmp_path / "data")
-    shop = Workshop(tmp_path / "out", tmp_path / "data", processes=2, gpus=("2", "3"))
-    assert [run.diverged_at_step for run in shop.runs(_two_short_runs())] == [None, None]
-
-
-def test_a_job_that_is_left_alone_takes_a_card_too(tmp_path):
-    shop = Workshop(tmp_path, tmp_path, gpus=("2",))
-
-    assert list(shop.spread(os.getenv, ["CUDA_VISIBLE_DEVICES"])) == ["2"]
-
-
-def test_the_papers_setting_is_answered_from_its_measured_curves(tmp_path):
-    """SGD moves 1.2 times as fast as ND-Adam at 0.05, whose rate goes with its learning rate."""
-
-    class Shop:
-        late = False
-
-        def runs(self, wanted):
-            if self.late and len(wanted) == 1:
-                raise StopTime
-            return [self.trained(config, measurement.every) for config, measurement in wanted]
-
-        def trained(self, config, every):
-            rate = 1.2 * 0.05 if config.optimizer == "sgd" else config.alpha_v
-            steps = range(0, config.steps, every)
-            values = [rate * (1 + math.cos(math.pi * t / config.steps)) / 8 for t in steps]
-            series = {"effective_lr": values, "effective_lr/conv1": values}
-            metrics = {"gain": 0.95, "test_error": 0.045}
-            return TrainedRun(series, every, metrics, {}, 10.0)
-
-    shop = Shop()
-    part = benchmark_paper(shop, steps=8000)
-    shop.late = True
-    stopped = benchmark_paper(shop, steps=8000)
-
-    assert part["rates"]["least_squares"]["measured"] == pytest.approx(0.06, rel=1e-6)
-    assert part["by hand"]["source over target"] == pytest.approx(1.2)
-    assert part["by hand"]["inside 5 %"] == 0
-    assert part["matched"]["alpha_v"] == pytest.approx(0.06)
-    assert part["matched"]["inside 5 %"] == 1
-    assert len(part["seconds"]) == 3
-    assert stopped["matched"] == {"alpha_v": pytest.approx(0.06)}
-
-
-def test_runs_side_by_side_are_filed_as_runs_alone_are(tmp_path):
-    prepare_digits(tmp_path / "data")
-    measured = Measurement(every=1, shadow_betas=(0.9, 0.99))
-    wanted = [
-        (config.model_copy(update={"steps": 20}), measurement)
-        for config, _ in _two_short_runs()
-        for measurement in (None, measured)
-    ]
-    alone = Workshop(tmp_path / "alone", tmp_path / "data").runs(wanted)
-
-    beside = Workshop(tmp_path / "beside", tmp_path / "data", together=3).runs(wanted)
-
-    for one, other in zip(beside, alone, strict=True):
-        assert one.series == other.series
-        assert one.seconds > 0
-        assert one.metrics["train_loss"] == other.metrics["train_loss"]
-
-
-def test_time_side_by_side_is_shared_by_the_runs_under_way_and_none_of_it_is_lost(
-    tmp_path, monkeypatch
-):
-    """Every look at the clock is a second later; the last turn of a run is its own as well."""
-    prepare_digits(tmp_path / "data")
-    looks = iter(range(100_000))
-    threads = set()
-
-    def turns(config, **how):
-        threads.add(how["threads"])
-        return train_in_turns(config, **how)
-
-    monkeypatch.setattr("benchmarks.match_side_by_side.clock_for", lambda device: looks.__next__)
-    monkeypatch.setattr("benchmarks.match_side_by_side.train_in_turns", turns)
-
-    runs = Workshop(tmp_path / "out", tmp_path / "data", together=2).runs(_two_short_runs())
-
-    # One look before the first run is taken in, one when it is, and one after the last has ended.
-    assert sum(run.seconds for run in runs) == next(looks) - 3
-    assert threads == {1}
-
-
-def test_runs_side_by_side_end_at_the_time_to_stop(tmp_path):
-    prepare_digits(tmp_path / "data")
-    late = Workshop(tmp_path / "out", tmp_path / "data", until=time.time() - 1, together=2)
-    with pytest.raises(StopTime, match="0 of 2 runs of this stage have ended"):
-        late.runs(_two_short_runs())
-    assert not list((tmp_path / "out" / "runs").iterdir())
-
-
-@pytest.mark.parametrize("option", ["--processes", "--together"])
-def test_as_many_runs_as_none_are_refused(option, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["matching", option, "0"])
-
-    with pytest.raises(SystemExit):
-        main()
-    assert f"argument {option}: must be a whole number above 0, got '0'" in capsys.readouterr().err
-
-
-def test_a_stop_time_is_the_next_time_of_that_name():
-    assert 0 < _clock("00:00") - time.time() <= 24 * 3600
-    with pytest.raises(Exception, match="must look like 18:30, got '25:00'"):
-        _clock("25:00")

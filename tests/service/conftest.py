@@ -3,7 +3,7 @@
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,12 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from typer.testing import CliRunner, Result
 
 from service.app import create_app
+from service.cli import app as command_line
+from service.home import Endpoints, write_endpoints
+from service.routes import events
 from service.settings import Settings
 from sweeps.records import NewTrial, Sweep, SweepState, TrialState
 from sweeps.store import Store
@@ -100,6 +104,26 @@ def live(app: FastAPI) -> Iterator[str]:
 
 
 @pytest.fixture
+def ndsweep(
+    home: Path, data: Path, live: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Run a command against the live service, as its endpoints.json names it."""
+    monkeypatch.setattr(events, "POLL_SECONDS", 0.02)
+    write_endpoints(home, Endpoints(1, live, "http://127.0.0.1:5000"))
+    return lambda *arguments: CliRunner().invoke(command_line, [str(part) for part in arguments])
+
+
+@pytest.fixture
+def held_port() -> Iterator[int]:
+    """A port that refuses connections until a test listens there; nobody else can take it."""
+    with socket.socket() as holder:
+        # What listens with the same option, as servers do, may bind it beside this one.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+@pytest.fixture
 def assert_error() -> Callable[..., dict[str, Any]]:
     """The one shape: ``assert_error(response, status, name)``; returns the body."""
 
@@ -183,6 +207,56 @@ def trained(store: Store, spec: dict[str, Any]) -> Sweep:
         )
     store.release(claim, SweepState.COMPLETE, "all done")
     return store.get_sweep(sweep.id)
+
+
+@pytest.fixture
+def finished(client: TestClient, store: Store, spec: dict[str, Any]) -> Callable[..., str]:
+    """Makes a complete sweep of one point: its test errors by seed, its provenance."""
+
+    def make(
+        name: str,
+        errors: Sequence[float | None],
+        *,
+        config: dict[str, Any] | None = None,
+        provenance: dict[str, Any] | None = None,
+        state: SweepState = SweepState.COMPLETE,
+        lost: Sequence[float | None] = (),
+        **changes: Any,
+    ) -> str:
+        sweep = client.post(
+            "/api/v1/sweeps",
+            json=spec | {"name": name, "replicates": max(1, len(errors))} | changes,
+        ).json()
+        claim = store.claim("tester")
+        assert claim is not None
+        config = {"optimizer": name.split()[0], "dataset": "made-up", "depth": 10} | (config or {})
+        for seed, error in enumerate([*errors, *lost]):
+            new = NewTrial(0, seed, {"alpha_v": 0.05}, config | {"seed": seed}, f"key-{name}")
+            trial = store.add_trials(claim, [new])[0]
+            attempt = store.start_attempt(claim, trial.number)
+            ended = TrialState.COMPLETE if seed < len(errors) else TrialState.DIVERGED
+            metrics = {} if error is None else {"test_error": error, "validation_error": 2 * error}
+            report = Report(
+                step=20,
+                num_steps=20,
+                status="complete",
+                metrics=metrics,
+                provenance=provenance or {"card": "H100", "versions": {"torch": "2.14"}},
+            )
+            store.record(claim, trial.number, attempt.id, [report])
+            store.finish_attempt(
+                claim,
+                trial.number,
+                attempt.id,
+                ended,
+                ended.value,
+                trial_state=ended,
+                objective=None if error is None else 2 * error,
+            )
+        store.release(claim, state, "all done")
+        return str(sweep["id"])
+
+    return make
 
 
 def _new_trial(point: int, seed: int) -> NewTrial:

@@ -1,74 +1,17 @@
 """``/api/v1/comparisons``: arms of finished sweeps, checked against statistics done by hand."""
 
-import csv
-import io
-import math
 import statistics
 from types import SimpleNamespace
 
 import pytest
 
 from ndadam.statistics import detectable_difference, holm, paired, welch
-from service.frames import arm_rows, difference_rows
-from service.outputs import ComparisonOut
 from sweeps.comparable import cautions, not_comparable
-from sweeps.records import NewTrial, SweepState, TrialState
-from worker.measurement import Report
 
 COMPARISONS = "/api/v1/comparisons"
 SGD = [0.10, 0.12, 0.11, 0.13]
 NDADAM = [0.07, 0.09, 0.09, 0.10]
 ADAM = [0.20, 0.24, 0.21, 0.22]
-
-
-@pytest.fixture
-def finished(client, store, spec):
-    """Makes a complete sweep of one point: its test errors by seed, its provenance."""
-
-    def make(
-        name,
-        errors,
-        *,
-        config=None,
-        provenance=None,
-        state=SweepState.COMPLETE,
-        lost=(),
-        **changes,
-    ):
-        sweep = client.post(
-            "/api/v1/sweeps",
-            json=spec | {"name": name, "replicates": max(1, len(errors))} | changes,
-        ).json()
-        claim = store.claim("tester")
-        assert claim is not None
-        config = {"optimizer": name.split()[0], "dataset": "made-up", "depth": 10} | (config or {})
-        for seed, error in enumerate([*errors, *lost]):
-            new = NewTrial(0, seed, {"alpha_v": 0.05}, config | {"seed": seed}, f"key-{name}")
-            trial = store.add_trials(claim, [new])[0]
-            attempt = store.start_attempt(claim, trial.number)
-            ended = TrialState.COMPLETE if seed < len(errors) else TrialState.DIVERGED
-            metrics = {} if error is None else {"test_error": error, "validation_error": 2 * error}
-            report = Report(
-                step=20,
-                num_steps=20,
-                status="complete",
-                metrics=metrics,
-                provenance=provenance or {"card": "H100", "versions": {"torch": "2.14"}},
-            )
-            store.record(claim, trial.number, attempt.id, [report])
-            store.finish_attempt(
-                claim,
-                trial.number,
-                attempt.id,
-                ended,
-                ended.value,
-                trial_state=ended,
-                objective=None if error is None else 2 * error,
-            )
-        store.release(claim, state, "all done")
-        return sweep["id"]
-
-    return make
 
 
 def compared(client, *ids, **how):
@@ -262,55 +205,6 @@ def test_one_arm_and_an_unfinished_sweep_are_refused(client, spec, finished, ass
 
     assert "2 to 20 arms" in assert_error(lonely, 422, "ValidationError")["detail"]
     assert "not finished" in assert_error(early, 409, "SweepStateConflict")["detail"]
-
-
-class TestTables:
-    @pytest.fixture
-    def body(self, finished):
-        ids = [finished("sgd", SGD), finished("ndadam_2", NDADAM)]
-        return {"arms": [{"sweep": one} for one in ids]}
-
-    def test_csv_holds_numbers_in_full(self, client, body):
-        answer = client.post(COMPARISONS, params={"format": "csv"}, json=body)
-
-        row = next(iter(csv.DictReader(io.StringIO(answer.text))))
-        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
-        assert math.isclose(float(row["p"]), welch(SGD, NDADAM).p_value)
-
-        arms = client.post(COMPARISONS, params={"format": "csv", "table": "arms"}, json=body)
-        rows = list(csv.DictReader(io.StringIO(arms.text)))
-        assert [float(one["mean"]) for one in rows] == pytest.approx([0.115, 0.0875])
-
-    def test_markdown_has_a_cell_for_each_column(self, client, body):
-        text = client.post(COMPARISONS, params={"format": "markdown"}, json=body).text
-
-        tables = [block for block in text.split("\n\n") if block.startswith("|")]
-        assert len(tables) == 3
-        for table in tables:
-            assert len({line.count(" |") for line in table.splitlines()}) == 1
-
-    def test_latex_escapes_what_is_a_command_there(self, client, body):
-        text = client.post(COMPARISONS, params={"format": "latex"}, json=body).text
-
-        assert r"ndadam\_2 \#0" in text
-        assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 3
-
-    def test_rows_are_flat_and_alike_so_that_a_data_frame_takes_them(self, client, body):
-        found = ComparisonOut.model_validate(client.post(COMPARISONS, json=body).json())
-
-        for rows in (arm_rows(found), difference_rows(found)):
-            assert len({tuple(row) for row in rows}) == 1
-            assert not any(isinstance(v, dict | list) for row in rows for v in row.values())
-        assert arm_rows(found)[0]["params.alpha_v"] == 0.05
-
-    @pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
-    def test_an_analysis_comes_as_a_table_too(self, client, body, form):
-        path = f"/api/v1/sweeps/{body['arms'][0]['sweep']}/analysis"
-
-        answer = client.get(path, params={"format": form})
-
-        assert answer.status_code == 200
-        assert "11.50" in answer.text
 
 
 class TestWhatCannotBeHeldAgainstEachOther:

@@ -1,9 +1,6 @@
 """What a finished sweep leaves in MLflow: its table, figures, environment and the best network."""
 
-import csv
-import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,10 @@ from sweeps.mirror import Mirror
 from sweeps.mirror_artifacts import Client, SweepArtifacts
 from sweeps.mirror_drawings import drawings
 from sweeps.mirror_figures import html, png
-from sweeps.mirror_match_figures import match_drawings
 from sweeps.records import NewTrial, Sweep, SweepState, Trial, TrialState
 from sweeps.runs import Places
 from sweeps.store import Store
-from tests.dashboards.seeding import finished_match, stopped_clock
+from tests.sweeps.recording_client import RecordingClient
 from tests.sweeps.store_cases import report
 from worker.config import TrainConfig
 from worker.digits import prepare_digits
@@ -89,36 +85,9 @@ def _train(places: Places, number: int, home: Path) -> None:
         pass
 
 
-class _Client:
-    """Takes down what is sent."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.tags: dict[str, str] = {}
-        self.curves: dict[str, list[tuple[int, float]]] = {}
-        self.values: dict[str, float] = {}
-        self.params: dict[str, str] = {}
-        self.calls = 0
-
-    def log(self, run_id: str, metrics: Any = (), *, params: Any = None) -> None:
-        self.values |= {point.name: point.value for point in metrics}
-        for point in metrics:
-            self.curves.setdefault(point.name, []).append((point.step, point.value))
-        self.params |= params
-
-    def log_folder(self, run_id: str, folder: Path, artifact: str = "") -> None:
-        self.calls += 1
-        for path in folder.rglob("*"):
-            if path.is_file():
-                self.files[str(path.relative_to(folder))] = path.read_bytes()
-
-    def set_tags(self, run_id: str, tags: Any) -> None:
-        self.tags |= tags
-
-
 def test_table_figures_and_environment_are_sent_once(store: Store) -> None:
     sweep = store.get_sweep(finished(store))
-    client, artifacts = _Client(), SweepArtifacts(store, page_url="http://localhost:8000/")
+    client, artifacts = RecordingClient(), SweepArtifacts(store, page_url="http://localhost:8000/")
 
     for _ in range(2):
         artifacts.send(client, sweep, "run")
@@ -142,7 +111,7 @@ def test_table_figures_and_environment_are_sent_once(store: Store) -> None:
 
 def test_a_run_that_is_made_anew_gets_all_of_it_again(store: Store) -> None:
     sweep = store.get_sweep(finished(store))
-    first, anew, artifacts = _Client(), _Client(), SweepArtifacts(store)
+    first, anew, artifacts = RecordingClient(), RecordingClient(), SweepArtifacts(store)
 
     artifacts.send(first, sweep, "run")
     artifacts.send(anew, sweep, "run after its experiment was deleted")
@@ -163,7 +132,7 @@ def test_the_results_are_worked_out_once_for_description_and_table(
         return analysis(store, sweep_id)
 
     monkeypatch.setattr(mirror_artifacts, "analysis", spy)
-    client = _Client()
+    client = RecordingClient()
     SweepArtifacts(store).send(client, sweep, "run")
 
     assert client.files["results.md"].decode() in client.tags["mlflow.note.content"]
@@ -172,7 +141,7 @@ def test_the_results_are_worked_out_once_for_description_and_table(
 
 def test_the_description_is_markdown_with_the_table_and_the_way_back(store: Store) -> None:
     sweep = store.get_sweep(finished(store))
-    client = _Client()
+    client = RecordingClient()
     SweepArtifacts(store, page_url="http://localhost:8000/").send(client, sweep, "run")
 
     text = client.tags["mlflow.note.content"]
@@ -186,7 +155,7 @@ def test_the_run_of_a_sweep_can_be_compared_by_what_it_fixed_and_its_best_value(
     store: Store,
 ) -> None:
     sweep = store.get_sweep(finished(store))
-    client = _Client()
+    client = RecordingClient()
     SweepArtifacts(store).send(client, sweep, "run")
 
     assert client.params == {"dataset": "digits", "sampler": "random"}
@@ -196,7 +165,7 @@ def test_the_run_of_a_sweep_can_be_compared_by_what_it_fixed_and_its_best_value(
 
 def test_new_notes_of_an_ended_sweep_leave_its_description_whole(store: Store) -> None:
     sweep_id = finished(store)
-    client, artifacts = _Client(), SweepArtifacts(store)
+    client, artifacts = RecordingClient(), SweepArtifacts(store)
     artifacts.send(client, store.get_sweep(sweep_id), "run")
     store.set_notes(sweep_id, "Looked at *again*.")
     client.tags["mlflow.note.content"] = "Looked at *again*."
@@ -208,111 +177,6 @@ def test_new_notes_of_an_ended_sweep_leave_its_description_whole(store: Store) -
     )
     assert "| 2.10 ±" in client.tags["mlflow.note.content"]
     assert client.calls == 1
-
-
-@pytest.fixture(scope="module")
-def matches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = Store(f"sqlite:///{tmp_path_factory.mktemp('matches') / 'store.db'}")
-    store.migrate()
-    yield store
-    store.close()
-
-
-@pytest.fixture(scope="module")
-def match(matches: Store) -> Sweep:
-    with stopped_clock(1600) as clock:
-        return matches.get_sweep(finished_match(matches, clock))
-
-
-@pytest.fixture(scope="module")
-def sent(matches: Store, match: Sweep) -> _Client:
-    client = _Client()
-    SweepArtifacts(matches, page_url="http://localhost:8000/").send(client, match, "run")
-    return client
-
-
-class TestMatch:
-    def test_its_run_says_the_verdict_and_carries_the_rate(
-        self, match: Sweep, sent: _Client
-    ) -> None:
-        assert match.result is not None
-        text, verdict = sent.tags["mlflow.note.content"], match.result["verdict"]
-        assert verdict["sentence"] in text
-        assert "| least_squares (chosen) |" in text
-        assert f"(http://localhost:8000/matches/{match.id})" in text
-        chosen = next(row for row in match.result["criteria"] if row["chosen"])
-        assert sent.values["alpha_v"] == verdict["rate"]
-        assert sent.values["alpha_v_matched"] == chosen["measured"]["value"]
-        assert sent.values["alpha_v_matched_low"] == chosen["measured"]["low"]
-
-    def test_its_parameters_are_both_sides_and_what_they_share(self, sent: _Client) -> None:
-        asked = {"dataset": "digits", "criterion": "least_squares", "level": "step"}
-        sides = {"source.lr": "0.1", "target.betas": "0.9, 0.996"}
-
-        assert sent.params.items() >= (asked | sides).items()
-
-    def test_it_leaves_tables_figures_and_the_environment(
-        self, match: Sweep, sent: _Client
-    ) -> None:
-        assert set(sent.files) == {
-            "results.md",
-            "results.csv",
-            "layers.csv",
-            "environment.json",
-            "figures/effective-learning-rates.png",
-            "figures/source-over-target.png",
-            "figures/rate-by-criterion.png",
-            "figures/implied-rates.png",
-            "figures/interactive.html",
-        }
-        assert match.result is not None
-        rows = list(csv.DictReader(io.StringIO(sent.files["results.csv"].decode())))
-        written = {row["criterion"]: row["measured"] for row in rows}
-        for row in match.result["criteria"]:
-            assert float(written[row["criterion"]]) == row["measured"]["value"]
-        text = sent.files["results.md"].decode()
-        assert match.result["warnings"][0] in text
-        assert "| conv10 |" in text
-
-    def test_its_curves_go_by_step(self, match: Sweep, sent: _Client) -> None:
-        assert match.result is not None
-        curves = match.result["curves"]
-
-        assert sent.curves["effective_lr_source"] == list(
-            zip(curves["steps"], curves["source"], strict=True)
-        )
-        assert sent.curves["effective_lr_target"][-1] == (curves["steps"][-1], curves["target"][-1])
-
-    def test_figures_hold_both_curves_and_every_interval(self, match: Sweep) -> None:
-        rates, ratio, criteria, layers = match_drawings(match)
-
-        assert match.result is not None
-        found = match.result
-        source, target, formula = rates.lines
-        assert source.y == found["curves"]["source"]
-        assert source.high[0] == pytest.approx(1.05 * source.y[0])
-        assert (target.low, target.high) == (
-            found["curves"]["target_low"],
-            found["curves"]["target_high"],
-        )
-        assert formula.is_dotted
-        assert rates.title.endswith("judged on steps 300 to 5700")
-        first = found["curves"]["source"][0] / found["curves"]["target"][0]
-        assert ratio.lines[0].y[0] == first
-        assert criteria.lines[0].low == [row["measured"]["low"] for row in found["criteria"]]
-        assert layers.lines[0].high == [row["implied_high"] for row in found["layers"]]
-        assert png(layers).startswith(b"\x89PNG")
-
-    def test_one_without_a_result_has_its_environment_alone(self, store: Store) -> None:
-        store.create_sweep("match", {"source": {}, "base": {}}, name="m", num_trials=None)
-        claim = store.claim("test")
-        assert claim is not None
-        store.release(claim, SweepState.CANCELLED, "asked for")
-        client = _Client()
-        SweepArtifacts(store).send(client, store.get_sweep(claim.sweep_id), "run")
-
-        assert set(client.files) == {"environment.json"}
-        assert client.values == {}
 
 
 def test_figures_hold_what_was_measured_in_percent(store: Store) -> None:
