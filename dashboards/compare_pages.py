@@ -14,6 +14,7 @@ from dashboards.quantities import quantity
 from dashboards.reading import StoreDep
 from dashboards.sweep_plots import learning_curves
 from dashboards.templating import page
+from sweeps.comparisons import MAX_ARMS
 from sweeps.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -30,6 +31,7 @@ def compare_page(arm: Arms = [], metric: str = "", store: Store = StoreDep) -> H
         title="Compare",
         section="compare",
         query=urlencode([("arm", ref.text) for ref in refs]),
+        left_out=MAX_ARMS if len(refs) == MAX_ARMS < len(set(arm)) else 0,
         known=[one for one in store.recently_complete() if one.kind == "sweep"],
         **compare_values(store, refs, metric),
     )

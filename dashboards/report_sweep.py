@@ -76,7 +76,7 @@ def _sweep_blocks(store: Store, sweep: Sweep) -> list[Block]:
         *_space(sweep),
         Heading("Results"),
         *_results(found),
-        *_curves(store, sweep, found.arms),
+        *_curves(store, sweep, _ranked(found)),
         *sensitivity_blocks(store, sweep, found),
         *_leaderboard(store, sweep),
     ]
@@ -189,8 +189,14 @@ def _intervals(arms: Sequence[ArmResult], metric: str) -> list[Block]:
         if arm.objective is not None
     ]
     drawing = interval_chart("results", marks, x_label=plain(what.axis))
-    caption = f"{upper_first(what.name)} of each arm's best point, 95 % interval over seeds."
+    whose = _whose(len(arms), TOP_POINTS)
+    caption = f"{upper_first(what.name)} of {whose}, 95 % interval over seeds."
     return [Picture(drawing, caption)]
+
+
+def _whose(arms: int, most: int) -> str:
+    """Which points a figure with room for ``most`` arms, the best first, shows."""
+    return "each arm's best point" if arms <= most else f"the best points of the best {most} arms"
 
 
 def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block]:
@@ -221,8 +227,8 @@ def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block
         "learning-curves", lines, x_label="training step", y_label=plain(what.axis)
     )
     caption = (
-        f"{upper_first(what.name)} of each arm's best point while training; mean and deviation "
-        "over seeds."
+        f"{upper_first(what.name)} of {_whose(len(arms), MOST_CURVES)} while training; mean and "
+        "deviation over seeds."
     )
     return [Heading("Learning curves"), Picture(drawing, caption)]
 

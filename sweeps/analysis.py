@@ -278,6 +278,7 @@ def _notes(
     sweep: Sweep, points: Sequence[Point], arms: Sequence[ArmResult], metric: str
 ) -> list[str]:
     notes = list(dict.fromkeys(why_not for _, _, why_not in _pairs(arms) if why_not))
+    notes += _left_out(arms)
     if any(arm.selected for arm in arms) and metric == _TEST:
         notes.append("Points were chosen by their test error: these numbers are no test any more.")
     elif any(arm.selected for arm in arms):
@@ -296,6 +297,26 @@ def _notes(
     diverged = statistics.fmean(p.state == TrialState.DIVERGED for p in points) if points else 0
     if diverged > 0.25:
         notes.append(f"{diverged:.0%} of the points diverged: the ranges may reach too far.")
+    return notes
+
+
+def _left_out(arms: Sequence[ArmResult]) -> list[str]:
+    """Why arms are in no comparison, where others are or could be."""
+    usable = [arm for arm in arms if len(_compared(arm)) > 1]
+    if len(usable) > MAX_COMPARED:
+        return [
+            f"{len(usable)} arms have two seeds or more, and differences are listed for at most "
+            f"{MAX_COMPARED}: compare those that matter by the numbers of their points (the page "
+            "Compare, ndsweep compare, POST /comparisons)."
+        ]
+    notes = []
+    if usable and (few := [arm for arm in arms if len(_compared(arm)) < 2]):
+        names = ", ".join(_label(arm.arm) for arm in few)
+        which = names if len(few) <= MAX_COMPARED else f"{len(few)} of {len(arms)} arms"
+        notes.append(f"Not compared, for want of two seeds with a value: {which}.")
+    if len({bool(arm.test_error_values) for arm in usable}) > 1:
+        without = ", ".join(_label(arm.arm) for arm in usable if not arm.test_error_values)
+        notes.append(f"Not compared with the others, for want of a test error: {without}.")
     return notes
 
 

@@ -133,6 +133,15 @@ class TestPage:
         assert "not finished" in html
         assert curves["data"]
 
+    def test_what_is_beyond_the_most_that_is_compared_is_told_of(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        whole = [f"arm={seeded.sweep}:t{number}" for number in range(20)]
+
+        assert "left out" not in client.get(f"/compare?{'&'.join(whole)}").text
+        more = client.get(f"/compare?{'&'.join([*whole, f'arm={seeded.sweep}'])}").text
+        assert "at most 20: the first 20 are here, the others are left out" in more
+
     def test_nothing_chosen_says_how_to_choose(self, client: TestClient) -> None:
         assert "Nothing chosen yet" in client.get("/compare").text
 

@@ -56,6 +56,20 @@ def test_a_sweep_s_report_has_its_arms_with_intervals(
     assert len(differences.rows) == len(found.comparisons) == 3
 
 
+def test_figures_with_room_for_some_arms_show_the_best_and_say_so(
+    seeded: Seeded, monkeypatch: pytest.MonkeyPatch, sweep_report: Document
+) -> None:
+    monkeypatch.setattr(report_sweep, "MOST_CURVES", 2)
+    blocks = report_document(seeded.store, seeded.sweep).blocks
+    results, curves = [block for block in blocks if isinstance(block, Picture)][:2]
+    rows = next(table for table in tables(sweep_report) if table.head[0] == "arm").rows
+
+    assert "of each arm's best point," in results.caption
+    assert "of the best points of the best 2 arms while training" in curves.caption
+    drawn = [re.search(rf">{row[0]}<", curves.drawing.svg) is not None for row in rows]
+    assert drawn == [True, True, False]
+
+
 def test_a_sweep_s_report_draws_every_field_of_numbers(
     seeded: Seeded, sweep_report: Document
 ) -> None:

@@ -121,6 +121,27 @@ def test_arms_that_get_no_verdict_are_told_with_the_reason(
     assert words in found.notes[0]
 
 
+def test_arms_that_are_left_out_of_the_comparisons_are_told_with_the_reason(store: Store) -> None:
+    names = list("abcdefghi")
+    claim = claimed(store, spec=spec(space={"optimizer": {"kind": "choice", "values": names}}))
+    for point, name in enumerate(names[:7]):
+        finish(store, claim, point, {"optimizer": name}, [(0.1, 0.2), (0.2, 0.2 + point / 100)])
+    finish(store, claim, 7, {"optimizer": "h"}, [(0.1, 0.2)])
+
+    few = analysis(store, claim.sweep_id)
+
+    assert len(few.comparisons) == 7 * 6 / 2
+    assert "Not compared, for want of two seeds with a value: h." in few.notes
+
+    for point, name in ((8, "i"), (9, "j")):
+        finish(store, claim, point, {"optimizer": name}, [(0.1, 0.2), (0.2, 0.3)])
+    many = analysis(store, claim.sweep_id)
+
+    assert many.comparisons == []
+    assert many.notes[0].startswith("9 arms have two seeds or more, and differences are listed for")
+    assert many.notes[0] in result_table(many)
+
+
 def test_the_spread_of_seeds_is_pooled_over_points(compared: tuple[Store, str]) -> None:
     found = analysis(*compared)
 
