@@ -2,12 +2,16 @@
 
 import csv
 import io
+import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dashboards import plots
 from dashboards.match_plots import implied_rates, is_inside, match_curves
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS, curve_labels
 from dashboards.plots import OPTIMIZER_COLOURS, PALETTE, log_axis, wide_axis
@@ -39,6 +43,29 @@ def bands(figure: dict[str, Any]) -> list[dict[str, Any]]:
 
 def table(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it, of two colours such as ``#0072B2``."""
+
+    def luminance(colour: str) -> float:
+        shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+        return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_lines_of_optimizers_stand_out_on_both_papers_and_no_figure_colours_its_text() -> None:
+    css = (Path(plots.__file__).parent / "static" / "pages.css").read_text()
+    light, dark = re.findall(r"--paper: (#[0-9a-f]{6});", css)
+
+    for ink in OPTIMIZER_COLOURS.values():
+        assert min(contrast(ink, light), contrast(ink, dark)) >= 3
+    # The page sets the colour of all text, by its theme: marks may be darker than text may be.
+    figure = json.dumps(learning_curves("validation_error", [CURVE]).figure["layout"])
+    assert "color" not in figure
 
 
 class TestLearningCurves:
