@@ -45,7 +45,9 @@ log = logging.getLogger(__name__)
 #: Seconds that each group of parts gets to stop by itself; all is over within 10, on a busy machine
 #: too: ending what is left takes a second or two there.
 STOP_SECONDS = (4.5, 3.0)
-KILL_SECONDS = 1.0
+#: After which what was killed is given up on. Only a machine that gives nobody a turn needs them,
+#: and to leave earlier would leave it behind, and the folder of Ray.
+KILL_SECONDS = 5.0
 #: The runner records where its trials stand while Ray and MLflow still answer.
 STOP_ORDER = (("api", "runner"), ("mlflow", "ray"))
 LOOP_SECONDS = 0.1

@@ -1,4 +1,4 @@
-"""What every test starts from: threads, how Triton's kernels run, order, and an empty database.
+"""What every test starts from: threads, how Triton's kernels run, examples, order, a database.
 
 Torch and Triton read their environment when they are imported, so that a test module would come
 too late: one thread for each of the processes that share the cores, and kernels that are
@@ -9,10 +9,17 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# The same examples in every run, however long a busy machine takes to make or to try one.
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -54,10 +54,15 @@ def make_run(config: TrainConfig, home: Path, dtype: torch.dtype) -> Run:
     """A run of a resolved config with its weights and everything after the images in ``dtype``.
 
     No config asks for float64, which no training gains from; here it leaves out the rounding that
-    differs between machines.
+    differs between machines. So the weights are drawn and normed in it too.
     """
-    run = Run(config, home, torch.device("cpu"), None, lambda: False)
-    run.model.to(dtype)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        run = Run(config, home, torch.device("cpu"), None, lambda: False)
+    finally:
+        torch.set_default_dtype(default)
+    assert all(p.dtype == dtype for p in run.model.parameters())
     run.model.register_forward_pre_hook(lambda _, images: (images[0].to(dtype),))
     return run
 

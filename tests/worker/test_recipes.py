@@ -200,9 +200,7 @@ def test_a_run_is_the_loop_written_by_hand(name, data_home):
     found = golden.take_losses(run, NUM_STEPS)
 
     assert run.length.steps_per_epoch == (5 if config.last_batch == "keep" else 4)
-    # ND-Adam normed its vectors in float32, before they were float64.
-    tolerance = 1e-7 if config.optimizer == "ndadam" else 1e-10
-    assert found == pytest.approx(expected, rel=tolerance)
+    assert found == pytest.approx(expected, rel=1e-10)
     for key, value in network.state.items():
         trained = run.model.state_dict()[key]
         torch.testing.assert_close(trained, value.detach(), rtol=1e-6, atol=1e-7, msg=key)
