@@ -16,7 +16,7 @@ def times_as_fast(off: float) -> float:
 
 
 def percent(off: float) -> str:
-    return f"{100 * off:+.0f} %"
+    return f"{100 * off:+z.0f} %"
 
 
 def answer_of(outcome: MatchOutcome) -> dict[str, float] | None:

@@ -33,7 +33,7 @@ def _noise(part: dict[str, Any]) -> str:
         "| what | found |",
         "|---|---|",
         f"| coverage of the 95 % interval | {_percent(part['coverage'])} |",
-        f"| bias of the rate | {100 * part['bias']:+.2f} ± "
+        f"| bias of the rate | {100 * part['bias']:+z.2f} ± "
         f"{196 * part['bias standard error']:.2f} % |",
         f"| half width of the interval | {_percent(part['half width'])} |",
         f"| verdicts “matched” | {_percent(part['matched'])} |",
@@ -133,8 +133,8 @@ def _worth(part: dict[str, Any]) -> str:
 def _sentence(name: str, found: dict[str, Any]) -> str:
     verdict = "not inferior" if found["non_inferior"] else "non-inferiority not shown"
     return (
-        f"- {name}: {100 * found['difference']:+.2f} points "
-        f"[{100 * found['low']:+.2f}, {100 * found['high']:+.2f}], {verdict}"
+        f"- {name}: {100 * found['difference']:+z.2f} points "
+        f"[{100 * found['low']:+z.2f}, {100 * found['high']:+z.2f}], {verdict}"
     )
 
 
@@ -168,7 +168,7 @@ def _percent(share: float) -> str:
 
 
 def _signed(off: float | None) -> str:
-    return "–" if off is None else f"{100 * off:+.1f} %"
+    return "–" if off is None else f"{100 * off:+z.1f} %"
 
 
 _SHOWN = {

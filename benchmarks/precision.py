@@ -99,8 +99,8 @@ def table(errors: dict[str, dict[str, list[float]]], margin: float) -> str:
         found = welch(arms["bf16"], arms["fp32"])
         verdict = "yes" if -margin < found.low and found.high < margin else "not shown"
         lines.append(
-            f"| {optimizer} | {means[0]} | {means[1]} | {found.difference:+.2f} "
-            f"[{found.low:+.2f}, {found.high:+.2f}] | {verdict} |"
+            f"| {optimizer} | {means[0]} | {means[1]} | {found.difference:+z.2f} "
+            f"[{found.low:+z.2f}, {found.high:+z.2f}] | {verdict} |"
         )
     return "\n".join(lines)
 

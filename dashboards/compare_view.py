@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from dashboards.differing import Differing
-from dashboards.formatting import config_value, number, plus_minus
+from dashboards.formatting import config_value, number, plus_minus, signed
 from dashboards.point_cache import all_points
 from dashboards.quantities import quantity
 from dashboards.reading import is_maximized, objective_metric, optimizer_of, settings_text
@@ -159,9 +159,7 @@ def difference(metric: str, row: dict[str, Any]) -> Difference:
     """One row of the comparison in words and in the unit of the metric."""
     what = quantity(metric)
     low, middle, high = (what.shown(row[key]) for key in ("low", "difference", "high"))
-    shown = [
-        f"{value:+.2f}" if what.is_fraction else number(value) for value in (middle, low, high)
-    ]
+    shown = [signed(value) if what.is_fraction else number(value) for value in (middle, low, high)]
     unit = "\N{NARROW NO-BREAK SPACE}points" if what.is_fraction else ""
     text = f"{shown[0]} ({shown[1]} to {shown[2]}){unit}".replace("-", "\N{MINUS SIGN}")
     return Difference(

@@ -27,13 +27,18 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
+def signed(value: float, digits: int = 2) -> str:
+    """A difference with its sign; what rounds to nothing is +0.00, never −0.00."""
+    return f"{value:+z.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
 def quantity_value(key: str, value: float | None) -> str:
     """A metric with its unit: percent with two decimals for an error, else ``number``."""
     if value is None or not math.isfinite(value):
         return NOTHING
     what = quantity(key)
     if what.is_fraction:
-        return f"{what.shown(value):.2f}\N{NARROW NO-BREAK SPACE}%"
+        return f"{what.shown(value):z.2f}\N{NARROW NO-BREAK SPACE}%"
     return number(value)
 
 
@@ -43,7 +48,7 @@ def plus_minus(key: str, mean: float | None, half: float | None) -> str:
         return quantity_value(key, mean)
     what = quantity(key)
     if what.is_fraction:
-        return f"{what.shown(mean):.2f} ± {what.shown(half):.2f}\N{NARROW NO-BREAK SPACE}%"
+        return f"{what.shown(mean):z.2f} ± {what.shown(half):.2f}\N{NARROW NO-BREAK SPACE}%"
     return f"{number(mean)} ± {number(half, 2)}"
 
 

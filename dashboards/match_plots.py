@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from dashboards.formatting import signed
 from dashboards.plots import (
     LEGEND_BELOW,
     PALETTE,
@@ -224,12 +225,13 @@ def implied_rates(layers: Sequence[LayerRow], *, rate_name: str, rate: float | N
                     "color": ink,
                 },
                 "customdata": [
-                    [math.expm1(row["log_ratio"]), _interval_words(row)] for row in mine
+                    [signed(100 * math.expm1(row["log_ratio"]), 1), _interval_words(row)]
+                    for row in mine
                 ],
                 "marker": {"color": ink, "symbol": marker, "size": 10},
                 "hovertemplate": (
                     f"%{{x}}<br>{what.short} %{{y:.4g}} %{{customdata[1]}}<br>"
-                    "source over target %{customdata[0]:+.1%}<extra></extra>"
+                    "source over target %{customdata[0]} %<extra></extra>"
                 ),
             }
         )

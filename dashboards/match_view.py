@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from markupsafe import Markup
 
-from dashboards.formatting import config_value, number, percent, symbol
+from dashboards.formatting import config_value, number, percent, signed, symbol
 from dashboards.overview import Fact, time_facts
 from dashboards.quantities import quantity
 from sweeps.match_result import Interval, MatchResult, Verdict
@@ -194,8 +194,7 @@ def _ratio_words(verdict: Verdict) -> str:
 
 def _ratio(log_ratio: float) -> str:
     """A log ratio as a signed percentage: +2.0 %."""
-    text = f"{100 * math.expm1(log_ratio):+.1f}\N{NARROW NO-BREAK SPACE}%"
-    return text.replace("-", "\N{MINUS SIGN}")
+    return f"{signed(100 * math.expm1(log_ratio), 1)}\N{NARROW NO-BREAK SPACE}%"
 
 
 def _findings(result: MatchResult) -> list[tuple[str, str]]:

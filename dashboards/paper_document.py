@@ -3,11 +3,12 @@
 import statistics
 from collections.abc import Iterable, Sequence
 
-from dashboards.paper_drawings import figure_1a, figure_1b, figure_2, figure_3
-from dashboards.paper_text import point_name, points, signed
-from dashboards.report_document import Block, Document, Heading, Listing, Paragraph, Picture, Table
-from dashboards.report_drawing import Drawing
+from dashboards.formatting import signed
+from dashboards.paper_drawn import drawn_figures
+from dashboards.paper_text import point_name, points
+from dashboards.report_document import Block, Document, Heading, Listing, Paragraph, Table
 from sweeps.paper import (
+    ArmDifference,
     ComparedClaim,
     ComparedEntry,
     ComparedTable,
@@ -15,20 +16,8 @@ from sweeps.paper import (
     compared_claims,
     compared_tables,
 )
-from sweeps.paper_figures import (
-    END,
-    LAYER,
-    MIDDLE,
-    TOLERANCE,
-    MeasuredRatio,
-    balance_by_layer,
-    law_note,
-    measured_ratios,
-)
 from sweeps.paper_runs import Arm, PaperRun, PaperRuns
 from sweeps.paper_values import paper_values
-
-_SPAN = f"steps {100 * MIDDLE[0]:.0f} to {100 * MIDDLE[1]:.0f} % of the run"
 
 
 def paper_document(runs: PaperRuns) -> Document:
@@ -38,7 +27,7 @@ def paper_document(runs: PaperRuns) -> Document:
     blocks: list[Block] = [
         *_introduction(used),
         *(block for table in tables for block in _table(table)),
-        *_figures(runs),
+        *drawn_figures(runs),
         *_claims(claims),
         *_runs_table(used),
         *_not_run(runs, tables, claims),
@@ -101,19 +90,29 @@ def _table(table: ComparedTable) -> list[Block]:
         return [heading, Paragraph(f"Not run. Its preset is {table.table.preset}.")]
     head = ("arm", "paper", "ours", "sd", "95 % interval", "n", "difference", "verdict")
     blocks: list[Block] = [heading, Table(head, tuple(_row(row) for row in table.rows))]
+    test = "Welch, p-values adjusted after Holm within the table."
     if table.differences:
-        rows = tuple(
-            (
-                f"{row.over} − {row.under}" + (f", {row.part}" if row.part else ""),
-                f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]",
-                f"{row.p_value:.2g}",
-                row.verdict,
-            )
-            for row in table.differences
+        blocks.append(_compared(table.differences, f"Between our arms: {test}"))
+    if table.gains:
+        caption = (
+            "What the second part brings each method. The paper: the improvement is “most "
+            f"prominent for Adam, and is relatively small for SGD”. {test}"
         )
-        caption = "Between our arms: Welch, p-values adjusted after Holm within the table."
-        blocks.append(Table(("arms", "difference", "p", "verdict"), rows, caption))
+        blocks.append(_compared(table.gains, caption))
     return blocks
+
+
+def _compared(differences: Sequence[ArmDifference], caption: str) -> Table:
+    rows = tuple(
+        (
+            (f"{row.of}: " if row.of else "") + f"{row.over} − {row.under}",
+            f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]",
+            f"{row.p_value:.2g}",
+            row.verdict,
+        )
+        for row in differences
+    )
+    return Table(("arms", "difference", "p", "verdict"), rows, caption)
 
 
 def _row(row: ComparedEntry) -> tuple[str, ...]:
@@ -136,148 +135,23 @@ def _measured(ours: Measured) -> tuple[str, str, str]:
     return points(ours.mean), points(ours.sd), f"{points(ours.low)} to {points(ours.high)}"
 
 
-# --- Figures -------------------------------------------------------------------------------------
-
-
-def _figures(runs: PaperRuns) -> list[Block]:
-    return [
-        Heading("Figure 1 (a): weight decay against the gradient's growth of weights"),
-        *_drawn(figure_1a(runs), "paper-fig1a", _caption_1a()),
-        *_balance(runs),
-        Heading("Figure 1 (b): effective learning rates"),
-        *_drawn(
-            figure_1b(runs),
-            "paper-fig1b",
-            f"Effective learning rate ‖Δw‖/‖w‖ of {LAYER}, root mean square over its weight "
-            "vectors; mean over seeds.",
-        ),
-        *_ratios(measured_ratios(runs)),
-        Paragraph(law_note(runs)),
-        Heading("Figure 2: test accuracy while training"),
-        *_drawn(
-            figure_2(runs),
-            "paper-fig2",
-            "Test accuracy with trainable scales; mean over seeds, the band from the lowest to "
-            "the highest of them.",
-        ),
-        Heading("Figure 3: magnitude of the logits"),
-        *_drawn(
-            figure_3(runs),
-            "paper-fig3",
-            "Root mean square of the logits that enter the softmax; mean over seeds. Dashed: "
-            "without scales, with BN-Softmax.",
-        ),
-        *_final_logits(runs),
-    ]
-
-
-def _drawn(drawing: Drawing | None, preset: str, caption: str) -> list[Block]:
-    if drawing is None:
-        return [Paragraph(f"Not run. Its preset is {preset}.")]
-    return [Picture(drawing, caption)]
-
-
-def _caption_1a() -> str:
-    return (
-        f"The gradient's part of SGD's step projected on weight decay's part, at {LAYER} and, "
-        "thin, at every other layer. At −1 the two cancel; at 0 weight decay acts alone."
-    )
-
-
-def _balance(runs: PaperRuns) -> list[Block]:
-    rows = tuple(
-        (row.layer, signed(row.start, 3), signed(row.middle, 3), signed(row.end, 3))
-        for row in balance_by_layer(runs)
-    )
-    if not rows:
-        return []
-    caption = (
-        "Projection ratio per layer. The paper says of the middle of training that the two parts "
-        "“almost cancel each other”, and that decay dominates at the start and the end."
-    )
-    return [
-        Table(
-            (
-                "layer",
-                "first report",
-                f"mean, {_SPAN}",
-                f"mean, {100 * END[0]:.0f} to {100 * END[1]:.0f} %",
-            ),
-            rows,
-            caption,
-        )
-    ]
-
-
-def _ratios(ratios: Sequence[MeasuredRatio]) -> list[Block]:
-    rows = tuple(_ratio_row(found) for found in ratios)
-    head = ("curves", "the paper", "expected", LAYER, "least to most", "within", "laws", "verdict")
-    caption = (
-        f"Ratios of effective learning rates at {LAYER}: geometric mean over {_SPAN}, with its "
-        "95 % interval where two seeds or more have both curves; least and most within it; part of "
-        f"the whole run within {100 * TOLERANCE:.0f} % of the expected ratio; and what the laws of "
-        "both optimizers give over the same steps for independent gradients, without any run."
-    )
-    blocks: list[Block] = [Table(head, rows, caption)]
-    layers = [row.layer for row in max((found.layers for found in ratios), key=len)]
-    if layers:
-        columns = tuple(found.ratio.label for found in ratios)
-        cells = tuple(
-            (layer, *(f"{row.ratio:.3f}" if (row := f.at(layer)) else "–" for f in ratios))
-            for layer in layers
-        )
-        blocks.append(Table(("layer", *columns), cells, f"The same ratios per layer, {_SPAN}."))
-    return blocks
-
-
-def _ratio_row(found: MeasuredRatio) -> tuple[str, ...]:
-    ratio, here = found.ratio, found.at(LAYER)
-    expected = f"{ratio.expected:g}" if ratio.holds else f"not {ratio.expected:g}"
-    law = f"{found.by_law:.3f}"
-    if here is None:
-        return (ratio.label, ratio.claim, expected, "–", "–", "–", law, found.verdict)
-    value = f"{here.ratio:.3f}"
-    if found.low is not None and found.high is not None:
-        value += f" [{found.low:.3f}, {found.high:.3f}]"
-    spread = f"{here.least:.3f} to {here.most:.3f}"
-    inside = f"{100 * here.fraction_inside:.0f} %"
-    return (ratio.label, ratio.claim, expected, value, spread, inside, law, found.verdict)
-
-
-def _final_logits(runs: PaperRuns) -> list[Block]:
-    rows = []
-    for arm in runs.arms("paper-fig3"):
-        values = arm.values("logit_rms")
-        if values:
-            mean = sum(values) / len(values)
-            rows.append((point_name(arm.params), f"{mean:.2f}", str(len(values))))
-    if not rows:
-        return []
-    caption = (
-        "Logits at the end. The paper: without regularisation those of Adam are “much larger” than "
-        "those of ND-Adam and SGD."
-    )
-    return [Table(("arm", "logit RMS", "n"), tuple(rows), caption)]
-
-
 # --- Claims, runs, what is missing ---------------------------------------------------------------
 
 
 def _claims(claims: Sequence[ComparedClaim]) -> list[Block]:
     blocks: list[Block] = []
     for found in claims:
+        heading, said = Heading(found.claim.title, 3), f"The paper: {found.claim.claim}."
         if not found.num_runs:
+            blocks += [heading, Paragraph(f"{said} Not run. Its preset is {found.claim.preset}.")]
             continue
         rows = tuple(
             (point_name(arm.arm.params), *_measured(arm.measured), str(arm.measured.n))
             for arm in found.arms
         )
         head = ("arm", f"{found.metric.replace('_', ' ')} %", "sd", "95 % interval", "n")
-        blocks += [
-            Heading(found.claim.title, 3),
-            Table(head, rows, f"The paper: {found.claim.claim}."),
-        ]
-    return [Heading("What the text says"), *blocks] if blocks else []
+        blocks += [heading, Table(head, rows, said)]
+    return [Heading("What the text says"), *blocks]
 
 
 def _runs_table(used: Sequence[PaperRun]) -> list[Block]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from dashboards.plots import OPTIMIZER_COLOURS
 from dashboards.report_drawing import Drawing, Line, line_chart
-from sweeps.paper_figures import LAYER, MeanCurve, mean_curve, setting_label
+from sweeps.paper_balance import balance_curve
+from sweeps.paper_figures import LAYER, MeanCurve, layers_of, mean_curve, setting_label
 from sweeps.paper_runs import Arm, PaperRuns
 
 _STEPS = "training step"
@@ -13,16 +14,12 @@ _STEPS = "training step"
 def figure_1a(runs: PaperRuns) -> Drawing | None:
     """The projection ratio of the fifth convolution, other layers thin behind it."""
     (arm,) = runs.arms("paper-fig1a")
-    names = {
-        n for run in arm.runs[:1] for n in run.curves(None) if n.startswith("projection_ratio/")
-    }
     lines = []
-    for name in sorted(names):
-        layer = name.partition("/")[2]
-        curve = mean_curve(layer, arm, name)
+    for layer in layers_of(arm, "projection_ratio"):
+        curve = balance_curve(arm, layer, layer)
         if curve is not None and layer != LAYER:
             lines.append(_line(curve, is_faint=True))
-    here = mean_curve(f"{LAYER}, {setting_label(arm.config)}", arm, f"projection_ratio/{LAYER}")
+    here = balance_curve(arm, LAYER, f"{LAYER}, {setting_label(arm.config)}")
     if here is None:
         return None
     return line_chart(

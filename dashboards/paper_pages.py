@@ -5,7 +5,14 @@ from fastapi.responses import HTMLResponse, Response
 
 from dashboards.error_pages import PageRoute, error_page
 from dashboards.paper_plots import curves_plot, table_plot
-from dashboards.paper_view import FIGURES, paper_curves, paper_tables, paper_values_of, ratio_text
+from dashboards.paper_view import (
+    FIGURES,
+    difference_text,
+    paper_curves,
+    paper_tables,
+    paper_values_of,
+    ratio_text,
+)
 from dashboards.plot_answers import Form, plot_answer
 from dashboards.reading import StoreDep
 from dashboards.templating import page
@@ -20,12 +27,13 @@ _TABLE_OF_FIG2 = "table1-cifar10"
 
 @router.get("/paper")
 def paper_page(store: Store = StoreDep) -> HTMLResponse:
-    """Tables 1 and 2, Figures 1 to 3."""
+    """Tables 1 and 2, Figures 1 to 3, and what the text says."""
     return page(
         "paper.html",
         title="Paper",
         section="paper",
         ratio_text=ratio_text,
+        difference_text=difference_text,
         **paper_values_of(store),
     )
 

@@ -1,17 +1,17 @@
 """The paper's tables as points beside ours, and its figures from our curves."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from dashboards.plots import (
+    DASHES,
     LEGEND_BELOW,
     OPTIMIZER_COLOURS,
     PALETTE,
     Plot,
     Row,
     band,
-    dash,
     figure,
-    inks,
     readable_range,
     wide_axis,
 )
@@ -123,8 +123,12 @@ def curves_plot(
     """
     what = quantity(metric)
     bands, lines, rows = [], [], list[Row]()
-    colours = inks([curve.optimizer for curve in curves])
-    for index, (curve, ink) in enumerate(zip(curves, colours, strict=True)):
+    drawn_of: Counter[str] = Counter()
+    for curve in curves:
+        # A colour for each optimizer, as in every other plot; its curves differ in their dashes.
+        ink = OPTIMIZER_COLOURS.get(curve.optimizer, PALETTE[5])
+        stroke = DASHES[drawn_of[curve.optimizer] % len(DASHES)]
+        drawn_of[curve.optimizer] += 1
         mean, low, high = (
             [what.shown(value) for value in values]
             for values in (curve.mean, curve.low, curve.high)
@@ -139,7 +143,7 @@ def curves_plot(
                 "legendgroup": curve.label,
                 "x": list(curve.steps),
                 "y": mean,
-                "line": {"color": ink, "width": 2, "dash": dash(index)},
+                "line": {"color": ink, "width": 2, "dash": stroke},
                 "hovertemplate": (
                     f"{curve.label}<br>step %{{x:,}}<br>{what.name} %{{y:.4g}} {what.unit}"
                     f" (mean of {curve.n})<extra></extra>"

@@ -17,13 +17,7 @@ _OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "ndadam": "ND-Ada
 
 def points(value: float) -> str:
     """Percent with the paper's two digits."""
-    return f"{value:.2f}"
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign."""
-    # Not "−0.00": what rounds to nothing has no sign of its own.
-    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:z.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def point_name(params: Mapping[str, Any]) -> str:

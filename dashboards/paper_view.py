@@ -4,15 +4,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dashboards.formatting import number
+from dashboards.formatting import signed
+from dashboards.paper_text import point_name
 from dashboards.point_cache import Kept
-from sweeps.paper import ComparedEntry, ComparedTable, compared_tables
+from sweeps.paper import (
+    ComparedClaim,
+    ComparedEntry,
+    ComparedTable,
+    Measured,
+    compared_claims,
+    compared_tables,
+)
+from sweeps.paper_balance import balance_by_layer, balance_curve, balance_note
 from sweeps.paper_figures import (
     LAYER,
     MeanCurve,
-    balance_by_layer,
     law_note,
     mean_curve,
+    measured_layers,
     measured_ratios,
     setting_label,
 )
@@ -65,7 +74,7 @@ FIGURES = (
         "Figure 3: magnitude of the logits",
         "paper-fig3",
         "logit_rms",
-        "With and without BN-Softmax, which keeps the magnitude near γ_C.",
+        "With and without BN-Softmax, which keeps the magnitude near γ_C: those lines coincide.",
     ),
 )
 
@@ -118,23 +127,28 @@ def _kept(store: Store, what: str, look: Callable[[], T]) -> T:
 
 
 def _values_of(runs: PaperRuns, tables: Sequence[ComparedTable]) -> dict[str, Any]:
-    known = paper_values()
+    known, balance, ratios = paper_values(), balance_by_layer(runs), measured_ratios(runs)
     return {
         "source": known.source,
         "paper_runs": known.runs,
         "margin": known.margin,
         "tables": [_table(table) for table in tables],
         "figures": [(figure, _links(runs.arms(figure.preset))) for figure in FIGURES],
-        "ratios": measured_ratios(runs),
+        "ratios": ratios,
+        "ratio_layers": measured_layers(ratios),
         "law_note": law_note(runs),
-        "balance": balance_by_layer(runs),
+        "balance": balance,
+        "balance_note": balance_note(runs, balance),
+        "claims": [_claim(found) for found in compared_claims(runs)],
         "layer": LAYER,
         "presets": {name: read_preset(name).title for name in _presets()},
     }
 
 
 def _presets() -> list[str]:
-    return [table.preset for table in paper_values().tables] + [f.preset for f in FIGURES]
+    known = paper_values()
+    named = [table.preset for table in known.tables] + [figure.preset for figure in FIGURES]
+    return named + [claim.preset for claim in known.claims]
 
 
 def _table(found: ComparedTable) -> dict[str, Any]:
@@ -142,6 +156,7 @@ def _table(found: ComparedTable) -> dict[str, Any]:
         "table": found.table,
         "rows": [_row(row) for row in found.rows],
         "differences": found.differences,
+        "gains": found.gains,
         "num_runs": found.num_runs,
     }
 
@@ -152,13 +167,30 @@ def _row(row: ComparedEntry) -> EntryRow:
         part=row.entry.part,
         label=row.entry.label,
         paper=_percent(row.entry.test_error),
-        ours=_with_half(ours.mean, None if ours.high is None else ours.high - (ours.mean or 0.0)),
+        ours=_measured(ours),
         n=ours.n,
-        difference=_signed(row.difference, row.low, row.high),
+        difference=difference_text(row.difference, row.low, row.high),
         verdict=row.verdict,
         because=row.because,
         runs=_run_links(row.runs),
     )
+
+
+def _claim(found: ComparedClaim) -> dict[str, Any]:
+    return {
+        "claim": found.claim,
+        "metric": found.metric.replace("_", " "),
+        "num_runs": found.num_runs,
+        "arms": [
+            {
+                "name": point_name(one.arm.params),
+                "error": _measured(one.measured),
+                "n": one.measured.n,
+                "runs": _run_links(one.arm.runs),
+            }
+            for one in found.arms
+        ],
+    }
 
 
 def _run_links(runs: tuple[PaperRun, ...]) -> list[tuple[str, str]]:
@@ -180,7 +212,11 @@ def arm_label(arm: Arm) -> str:
 
 def figure_curves(runs: PaperRuns, figure: PaperFigure) -> list[MeanCurve]:
     """A line of the figure for each arm that has runs."""
-    found = (mean_curve(arm_label(a), a, figure.metric) for a in runs.arms(figure.preset))
+    arms = runs.arms(figure.preset)
+    if figure.preset == "paper-fig1a":
+        found = [balance_curve(arm, LAYER, arm_label(arm)) for arm in arms]
+    else:
+        found = [mean_curve(arm_label(arm), arm, figure.metric) for arm in arms]
     return [curve for curve in found if curve is not None]
 
 
@@ -188,24 +224,26 @@ def _percent(value: float) -> str:
     return f"{value:.2f}{_NARROW}%"
 
 
-def _with_half(mean: float | None, half: float | None) -> str:
-    if mean is None:
+def _measured(ours: Measured) -> str:
+    if ours.mean is None:
         return "–"
-    return _percent(mean) if half is None else f"{mean:.2f} ± {half:.2f}{_NARROW}%"
+    if ours.high is None:
+        return _percent(ours.mean)
+    return f"{ours.mean:.2f} ± {ours.high - ours.mean:.2f}{_NARROW}%"
 
 
-def _signed(value: float | None, low: float | None, high: float | None) -> str:
+def difference_text(value: float | None, low: float | None, high: float | None) -> str:
+    """A difference in points with its interval."""
     if value is None:
         return "–"
-    text = f"{value:+.2f}"
-    if low is not None and high is not None:
-        text += f" ({low:+.2f} to {high:+.2f})"
-    return text.replace("-", "\N{MINUS SIGN}")
+    if low is None or high is None:
+        return signed(value)
+    return f"{signed(value)} ({signed(low)} to {signed(high)})"
 
 
 def ratio_text(value: float | None, low: float | None, high: float | None) -> str:
     """A ratio with its interval."""
     if value is None:
         return "–"
-    text = number(value, 3)
-    return text if low is None or high is None else f"{text} ({low:.3g} to {high:.3g})"
+    # Not as other numbers: 1.003 is another finding than 1, and an interval's ends look alike.
+    return f"{value:.3f}" + ("" if low is None or high is None else f" ({low:.3f} to {high:.3f})")

@@ -57,7 +57,7 @@ def figure(
             "xaxis": _axis(x),
             "yaxis": _axis(y),
             "height": height,
-            "margin": {"l": 60, "r": 12, "t": 34, "b": 48},
+            "margin": {"l": 60, "r": 24, "t": 34, "b": 48},
             "hovermode": "closest",
             "showlegend": False,
             # As in the tables: 20 000 with a narrow space, and a point before decimals.

@@ -2,7 +2,7 @@
 
 import math
 
-from dashboards.formatting import duration, number, quantity_value
+from dashboards.formatting import duration, number, quantity_value, signed
 from dashboards.match_plots import SOURCE, TARGET
 from dashboards.match_view import match_values, result_of
 from dashboards.plots import PALETTE
@@ -129,7 +129,7 @@ def _ends(mark: Mark) -> str:
 
 
 def _percent(log_ratio: float) -> str:
-    return f"{100 * math.expm1(log_ratio):+.1f} %".replace("-", "\N{MINUS SIGN}")
+    return f"{signed(100 * math.expm1(log_ratio), 1)} %"
 
 
 def _comparison(result: MatchResult) -> list[Block]:

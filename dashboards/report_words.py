@@ -49,5 +49,5 @@ def interval(metric: str, low: float | None, high: float | None) -> str:
 def signed(metric: str, value: float) -> str:
     """A difference in the metric's unit: percentage points for errors."""
     what = quantity(metric)
-    text = f"{what.shown(value):+.2f}" if what.is_fraction else f"{value:+.4g}"
+    text = f"{what.shown(value):+z.2f}" if what.is_fraction else f"{value:+z.4g}"
     return text.replace("-", "\N{MINUS SIGN}")

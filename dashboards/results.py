@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dashboards.differing import Differing, differing_fields
-from dashboards.formatting import choice_word, number, plus_minus
+from dashboards.formatting import choice_word, number, plus_minus, signed
 from dashboards.point_cache import kept
 from dashboards.quantities import quantity
 from dashboards.reading import objective_metric, optimizer_of, settings_text, space
@@ -132,7 +132,7 @@ def _comparison_row(row: Comparison) -> ComparisonRow:
     what = quantity(row.metric)
     unit = "\N{NARROW NO-BREAK SPACE}points" if what.is_fraction else ""
     low, middle, high = (
-        f"{what.shown(value):+.2f}" if what.is_fraction else number(value)
+        signed(what.shown(value)) if what.is_fraction else number(value)
         for value in (row.low, row.difference, row.high)
     )
     text = f"{middle} ({low} to {high}){unit}".replace("-", "\N{MINUS SIGN}")

@@ -59,6 +59,7 @@ def _environment() -> Environment:
         "percent": formatting.percent,
         "sampled_value": formatting.sampled_value,
         "short_moment": formatting.short_moment,
+        "signed": formatting.signed,
         "symbol": formatting.symbol,
         "upper_first": formatting.upper_first,
     }

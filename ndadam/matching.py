@@ -344,7 +344,7 @@ def judge(
                 reason += f" ({_seeds_enough(ratio, bound, num_seeds)} would, if the ratio stays)"
     elif moved is not None and _drifts(moved, bound):
         reason = (
-            f"the ratio still moves by {100 * math.expm1(moved.value):+.1f} % between the halves "
+            f"the ratio still moves by {100 * math.expm1(moved.value):+z.1f} % between the halves "
             "of the window; a longer run with a later window would settle"
         )
     elif log_error is not None and log_error > bound:

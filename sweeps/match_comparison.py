@@ -65,7 +65,7 @@ def _sentence(rule: Compare, difference: Difference, *, is_shown: bool) -> str:
     scale, unit = (100.0, " points") if rule.metric.endswith("_error") else (1.0, "")
     name = rule.metric.replace("_", " ")
     low, value, high = (
-        f"{scale * x:+.3g}" for x in (difference.low, difference.difference, difference.high)
+        f"{scale * x:+z.3g}" for x in (difference.low, difference.difference, difference.high)
     )
     verdict = "not inferior" if is_shown else "not shown to be non-inferior"
     margin = f"{scale * rule.margin:.3g}{unit}"

@@ -160,4 +160,4 @@ def _interval(found: Interval | None) -> str:
 
 
 def _ratio(log_ratio: float) -> str:
-    return f"{100 * math.expm1(log_ratio):+.1f} %"
+    return f"{100 * math.expm1(log_ratio):+z.1f} %"

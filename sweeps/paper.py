@@ -7,6 +7,7 @@ the spread of our runs for theirs: mean ± t(n - 1) · s · √(1/n + 1/3).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 from ndadam.statistics import holm, mean_interval, t_quantile, welch
@@ -52,15 +53,16 @@ class ComparedEntry:
 
 @dataclass(frozen=True)
 class ArmDifference:
-    """Two of our arms of one table part. Percentage points."""
+    """Two of our arms of one table, alike in ``of``. Percentage points."""
 
-    part: str
+    #: The table's part for two methods, the method for two parts; "" where there is one part.
+    of: str
     over: str
     under: str
     difference: float
     low: float
     high: float
-    #: Adjusted after Holm for all differences of the table.
+    #: Adjusted after Holm for all differences of its kind in the table.
     p_value: float
     verdict: Literal["lower", "higher", "not shown"]
 
@@ -71,7 +73,10 @@ class ComparedTable:
 
     table: PaperTable
     rows: tuple[ComparedEntry, ...]
+    #: Between the methods of each part.
     differences: tuple[ArmDifference, ...]
+    #: Of each method between the parts, the later one minus the first.
+    gains: tuple[ArmDifference, ...]
 
     @property
     def num_runs(self) -> int:
@@ -123,7 +128,15 @@ def measured(arm: Arm, metric: str) -> Measured:
 
 def _table(runs: PaperRuns, table: PaperTable) -> ComparedTable:
     rows = tuple(_entry(runs, table, entry) for entry in table.rows)
-    return ComparedTable(table, rows, tuple(_differences(rows)))
+    pairs = list(combinations((row for row in rows if row.measured.n >= 2), 2))
+    methods = [(a, b) for a, b in pairs if a.entry.part == b.entry.part]
+    parts = [(b, a) for a, b in pairs if a.entry.label == b.entry.label]
+    return ComparedTable(
+        table,
+        rows,
+        differences=_differences(methods, of="part", between="label"),
+        gains=_differences(parts, of="label", between="part"),
+    )
 
 
 def _entry(runs: PaperRuns, table: PaperTable, entry: PaperEntry) -> ComparedEntry:
@@ -147,21 +160,17 @@ def _entry(runs: PaperRuns, table: PaperTable, entry: PaperEntry) -> ComparedEnt
     return ComparedEntry(entry, ours, gap, gap - half, gap + half, verdict, because, arm.runs)
 
 
-def _differences(rows: Sequence[ComparedEntry]) -> list[ArmDifference]:
-    """Every two arms of a part that have two runs each: Welch, Holm over the table."""
-    pairs = [
-        (a, b)
-        for index, a in enumerate(rows)
-        for b in rows[index + 1 :]
-        if a.entry.part == b.entry.part and min(a.measured.n, b.measured.n) >= 2
-    ]
+def _differences(
+    pairs: Sequence[tuple[ComparedEntry, ComparedEntry]], *, of: str, between: str
+) -> tuple[ArmDifference, ...]:
+    """Welch for each pair, Holm over them all. ``of`` and ``between`` are fields of an entry."""
     found = [welch(a.measured.values, b.measured.values) for a, b in pairs]
     adjusted = holm([difference.p_value for difference in found]) if found else []
-    return [
+    return tuple(
         ArmDifference(
-            part=a.entry.part,
-            over=a.entry.label,
-            under=b.entry.label,
+            of=getattr(a.entry, of),
+            over=getattr(a.entry, between),
+            under=getattr(b.entry, between),
             difference=difference.difference,
             low=difference.low,
             high=difference.high,
@@ -169,7 +178,7 @@ def _differences(rows: Sequence[ComparedEntry]) -> list[ArmDifference]:
             verdict=difference.direction(p_value),
         )
         for (a, b), difference, p_value in zip(pairs, found, adjusted, strict=True)
-    ]
+    )
 
 
 def _claim(runs: PaperRuns, claim: PaperClaim) -> ComparedClaim:

@@ -3,9 +3,9 @@
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from ndadam.lag import lag_curve
 from ndadam.statistics import mean_interval
@@ -20,10 +20,10 @@ from worker.schedules import Factor, build_schedule
 LAYER = "conv5"
 #: The middle of a run, as a part of its steps: without the start's transient and cosine's end.
 MIDDLE = (0.25, 0.75)
-#: Its end, without the very last steps, whose learning rate is 0.
-END = (0.90, 0.99)
 #: A measured ratio is the expected one within so much of it.
 TOLERANCE = 0.10
+#: When Figure 2's curves are read, as parts of a run.
+MOMENTS = (0.05, 0.25, 0.5, 0.75, 1.0)
 #: Steps of a run at which the law is asked.
 _LAW_STEPS = 500
 
@@ -41,19 +41,32 @@ class MeanCurve:
     #: Seeds behind it.
     n: int
 
+    def without(self, steps: Container[int]) -> "MeanCurve":
+        """The same curve with a gap at these steps."""
+        kept = [place for place, step in enumerate(self.steps) if step not in steps]
+        return replace(
+            self,
+            steps=tuple(self.steps[place] for place in kept),
+            mean=tuple(self.mean[place] for place in kept),
+            low=tuple(self.low[place] for place in kept),
+            high=tuple(self.high[place] for place in kept),
+        )
+
 
 @dataclass(frozen=True)
 class LayerRatio:
     """The ratio of two arms' effective learning rates at one layer, over the middle of the run."""
 
     layer: str
-    #: Geometric mean over the middle of the run and over seeds.
+    #: Geometric mean over the middle of the run, of the ratio of means over seeds.
     ratio: float
-    #: Smallest and largest over the middle of the run, mean over seeds.
+    #: Its smallest and largest there.
     least: float
     most: float
     #: Part of the whole run in which the ratio is the expected one within ``TOLERANCE``.
     fraction_inside: float
+    #: Whether the ratio bears out what the paper says of it.
+    verdict: Literal["agrees", "differs"]
 
 
 @dataclass(frozen=True)
@@ -68,21 +81,17 @@ class MeasuredRatio:
     #: What the laws of both optimizers give over the same steps, for gradients that are independent
     #: from step to step.
     by_law: float
-    verdict: str
+    #: At the plotted layer.
+    verdict: Literal["agrees", "differs", "not run"]
 
     def at(self, layer: str) -> LayerRatio | None:
         """One layer; None where it was not measured."""
         return next((row for row in self.layers if row.layer == layer), None)
 
-
-@dataclass(frozen=True)
-class LayerBalance:
-    """Figure 1 (a) at one layer: the projection ratio at three times of a run, mean over seeds."""
-
-    layer: str
-    start: float
-    middle: float
-    end: float
+    @property
+    def num_agreeing(self) -> int:
+        """At how many layers it bears out what the paper says."""
+        return sum(row.verdict == "agrees" for row in self.layers)
 
 
 def mean_curve(label: str, arm: Arm, metric: str, *, scale: float = 1.0) -> MeanCurve | None:
@@ -104,24 +113,25 @@ def mean_curve(label: str, arm: Arm, metric: str, *, scale: float = 1.0) -> Mean
     )
 
 
-def balance_by_layer(runs: PaperRuns) -> list[LayerBalance]:
-    """Figure 1 (a): how decay and gradient balance, at each layer that was measured."""
-    (arm,) = runs.arms("paper-fig1a")
+@dataclass(frozen=True)
+class Progress:
+    """Figure 2 in numbers: test errors of one arm, mean over seeds, at each of ``MOMENTS``."""
+
+    arm: Arm
+    errors: tuple[float, ...]
+    #: Seeds behind them.
+    n: int
+
+
+def progress(runs: PaperRuns) -> list[Progress]:
+    """How far each arm of Figure 2 had come at each of ``MOMENTS``: its last report until then."""
     found = []
-    for layer in _layers(arm, "projection_ratio"):
-        curve = mean_curve(layer, arm, f"projection_ratio/{layer}")
-        if curve is None or len(curve.steps) < 3:
-            continue
-        points = list(zip(curve.steps, curve.mean, strict=True))
-        last = points[-1][0]
-        found.append(
-            LayerBalance(
-                layer=layer,
-                start=points[0][1],
-                middle=statistics.fmean(value for _, value in _part(points, last, MIDDLE)),
-                end=statistics.fmean(value for _, value in _part(points, last, END) or points[-1:]),
-            )
-        )
+    for arm in runs.arms("paper-fig2"):
+        curve = mean_curve("", arm, "test_error")
+        if curve is not None:
+            points, last = _points(curve), curve.steps[-1]
+            reached = [part_of_run(points, last, (0, part)) or points[:1] for part in MOMENTS]
+            found.append(Progress(arm, tuple(until[-1][1] for until in reached), curve.n))
     return found
 
 
@@ -130,19 +140,21 @@ def measured_ratios(runs: PaperRuns) -> list[MeasuredRatio]:
     return [_measured(runs, ratio) for ratio in paper_values().ratios]
 
 
+def measured_layers(ratios: Sequence[MeasuredRatio]) -> list[str]:
+    """The layers at which any of the ratios was measured, from the stem on."""
+    return [row.layer for row in max((found.layers for found in ratios), key=len)]
+
+
 def _measured(runs: PaperRuns, ratio: PaperRatio) -> MeasuredRatio:
     over, under = (runs.arm("paper-fig1b", params) for params in (ratio.over, ratio.under))
     layers = [
         row
-        for layer in _layers(over, "effective_lr")
-        if (row := _layer_ratio(over, under, layer, ratio.expected)) is not None
+        for layer in layers_of(over, "effective_lr")
+        if (row := _layer_ratio(over, under, layer, ratio)) is not None
     ]
     low, high = _interval(over, under)
     here = next((row for row in layers if row.layer == LAYER), None)
-    verdict = "not run"
-    if here is not None:
-        is_expected = abs(here.ratio / ratio.expected - 1) <= TOLERANCE
-        verdict = "agrees" if is_expected == ratio.holds else "differs"
+    verdict = "not run" if here is None else here.verdict
     return MeasuredRatio(ratio, tuple(layers), low, high, _ratio_by_law(over, under), verdict)
 
 
@@ -170,7 +182,7 @@ def _ratio_by_law(over: Arm, under: Arm) -> float:
     """Geometric mean over the middle of the run of the ratio of closed-form curves."""
     curves = [_law(TrainConfig.model_validate(arm.config).resolved()) for arm in (over, under)]
     ratios = _ratio_curve(*curves)
-    return _geometric_mean([value for _, value in _part(ratios, curves[0][-1][0], MIDDLE)])
+    return _geometric_mean([value for _, value in part_of_run(ratios, curves[0][-1][0], MIDDLE)])
 
 
 def _law(config: TrainConfig) -> list[tuple[int, float]]:
@@ -189,24 +201,30 @@ def _schedule(config: TrainConfig) -> tuple[int, Factor]:
     return config.steps, factor
 
 
-def _layer_ratio(over: Arm, under: Arm, layer: str, expected: float) -> LayerRatio | None:
+def _layer_ratio(over: Arm, under: Arm, layer: str, said: PaperRatio) -> LayerRatio | None:
     pair = [mean_curve("", arm, f"effective_lr/{layer}") for arm in (over, under)]
     if pair[0] is None or pair[1] is None:
         return None
     ratios = _ratio_curve(_points(pair[0]), _points(pair[1]))
     if not ratios:
         return None
-    middle = [value for _, value in _part(ratios, ratios[-1][0], MIDDLE)]
+    middle = [value for _, value in part_of_run(ratios, ratios[-1][0], MIDDLE)]
     if not middle:
         return None
-    inside = [abs(value / expected - 1) <= TOLERANCE for _, value in ratios]
+    inside = [_is_near(value, said.expected) for _, value in ratios]
+    found = _geometric_mean(middle)
     return LayerRatio(
         layer=layer,
-        ratio=_geometric_mean(middle),
+        ratio=found,
         least=min(middle),
         most=max(middle),
         fraction_inside=sum(inside) / len(inside),
+        verdict="agrees" if _is_near(found, said.expected) == said.holds else "differs",
     )
+
+
+def _is_near(value: float, expected: float) -> bool:
+    return abs(value / expected - 1) <= TOLERANCE
 
 
 def _interval(over: Arm, under: Arm) -> tuple[float | None, float | None]:
@@ -219,7 +237,9 @@ def _interval(over: Arm, under: Arm) -> tuple[float | None, float | None]:
     logs = []
     for seed in sorted(curves[0].keys() & curves[1].keys()):
         ratios = _ratio_curve(curves[0][seed], curves[1][seed])
-        middle = [value for _, value in _part(ratios, ratios[-1][0], MIDDLE)] if ratios else []
+        middle = (
+            [value for _, value in part_of_run(ratios, ratios[-1][0], MIDDLE)] if ratios else []
+        )
         if middle:
             logs.append(math.log(_geometric_mean(middle)))
     if len(logs) < 2:
@@ -240,7 +260,8 @@ def _points(curve: MeanCurve) -> Curve:
     return list(zip(curve.steps, curve.mean, strict=True))
 
 
-def _part(points: Sequence[tuple[int, float]], last: int, span: tuple[float, float]) -> Curve:
+def part_of_run(points: Sequence[tuple[int, float]], last: int, span: tuple[float, float]) -> Curve:
+    """The points between two parts of a run of ``last`` steps."""
     return [(s, v) for s, v in points if span[0] * last <= s <= span[1] * last]
 
 
@@ -248,7 +269,8 @@ def _geometric_mean(values: Iterable[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
-def _layers(arm: Arm, quantity: str) -> list[str]:
+def layers_of(arm: Arm, quantity: str) -> list[str]:
+    """The layers of which an arm has a quantity, from the stem on."""
     names: set[str] = set()
     for run in arm.runs[:1]:
         names |= {name for name in run.curves(None) if name.startswith(f"{quantity}/")}

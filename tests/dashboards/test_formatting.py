@@ -1,6 +1,8 @@
 """How numbers, times and values look on a page."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from dashboards.formatting import (
     quantity_value,
     sampled_value,
     shortened,
+    signed,
     symbol,
 )
 from dashboards.quantities import layer_order, quantity
@@ -45,9 +48,38 @@ def test_a_number_has_four_digits_and_no_noise(value: float | None, text: str) -
 
 
 @pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.126, 2, "+0.13"),
+        (-0.126, 2, "−0.13"),
+        (-0.004, 2, "+0.00"),
+        (-0.0004, 3, "+0.000"),
+        (-0.0, 1, "+0.0"),
+    ],
+)
+def test_a_difference_has_a_sign_unless_it_rounds_to_nothing(
+    value: float, digits: int, text: str
+) -> None:
+    assert signed(value, digits) == text
+
+
+def test_no_program_text_can_write_a_negative_nothing() -> None:
+    """``z`` in a format turns −0.00 into 0.00; whoever writes a sign must have it."""
+    root = Path(__file__).parents[2]
+    packages = ("ndadam", "worker", "sweeps", "dashboards", "service", "benchmarks")
+    files = [path for name in packages for path in (root / name).rglob("*.py")]
+    files += (root / "dashboards" / "templates").glob("*.html")
+    bare = re.compile(r"\{[^{}\"]*:\+[0-9.]*[efg%]|%\+[0-9.]*[efg]")
+
+    assert len(files) > 200
+    assert [path.name for path in files if bare.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize(
     ("key", "value", "text"),
     [
         ("validation_error", 0.01234, f"1.23{THIN}%"),
+        ("validation_error", -0.00001, f"0.00{THIN}%"),
         ("test_error", None, "–"),
         ("train_loss", 0.01234, "0.01234"),
         ("effective_lr/conv5", 0.0102, "0.0102"),

@@ -1,5 +1,6 @@
 """The page of the paper: its numbers stand beside ours, with links to the runs."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from starlette.testclient import TestClient
 
 from dashboards.paper_plots import curves_plot
 from dashboards.paper_view import FIGURES
+from dashboards.plots import OPTIMIZER_COLOURS
 from sweeps.paper_figures import MeanCurve
 from sweeps.paper_values import paper_values
 from tests.dashboards import seeding
@@ -60,6 +62,7 @@ def test_every_table_and_figure_submits_its_preset(paper_client: TestClient) -> 
     page = open_page(paper_client, "/paper")
 
     presets = {table.preset for table in paper_values().tables} | {f.preset for f in FIGURES}
+    presets |= {claim.preset for claim in paper_values().claims}
     assert {f"/presets/{name}/submit" for name in presets} <= set(page.addresses)
     assert {f"/sweeps/new?preset={name}" for name in presets} <= set(page.addresses)
 
@@ -70,12 +73,46 @@ def test_the_ratios_of_figure_1b_are_judged(paper_client: TestClient) -> None:
     by_name = {row[0]: row for row in rows}
     # The made-up curves are exactly proportional to the rate.
     assert by_name["ND-Adam 0.05 over ND-Adam 0.025"][3:] == [
-        "2 (2 to 2)",
+        "2.000 (2.000 to 2.000)",
         "100 %",
         "1.997",
         "agrees",
     ]
     assert by_name["SGD (0.1, 0.001) over SGD (0.05, 0.002)"][6] == "differs"
+
+
+def test_every_layer_has_its_ratios_and_verdicts(paper_client: TestClient) -> None:
+    rows = open_page(paper_client, "/paper").tables["Ratios of Figure 1 (b) by layer"]
+
+    assert [row[0] for row in rows] == ["Layer", "conv5", "agree"]
+    assert rows[1][3:] == ["2.000 agrees", "2.000 differs"]
+    assert rows[2][3:] == ["1 of 1", "0 of 1"]
+
+
+def test_what_the_text_says_stands_with_its_runs_or_without(paper_client: TestClient) -> None:
+    page = open_page(paper_client, "/paper")
+    text = paper_client.get("/paper").text
+
+    rows = page.tables["Scales with BN-Softmax"][1:]
+    # Table 1's arms without scales are this claim's; those with scales were not run.
+    assert [(row[0], row[2]) for row in rows] == [
+        (f"{name}, {scales}", n)
+        for name in ("SGD", "Adam", "ND-Adam")
+        for scales, n in (("BN with scales", "0"), ("no scales", "2"))
+    ]
+    assert "γ_C and depth" not in page.tables
+    assert "The paper: the best γ_C &#34;varies with network depth&#34;. Not run." in text
+
+
+def test_a_method_stands_beside_itself_without_scales(paper_client: TestClient) -> None:
+    rows = open_page(paper_client, "/paper").tables[f"Gains, {TABLES[0]}"][1:]
+
+    assert [row[0] for row in rows] == ["SGD", "Adam", "ND-Adam"]
+    assert {row[1] for row in rows} == {"no scales, BN-Softmax − BN with scales"}
+
+
+def test_no_number_of_the_page_is_a_negative_nothing(paper_client: TestClient) -> None:
+    assert not re.search(r"[-−]0(\.0+)?(?![\d.])", paper_client.get("/paper").text)
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.id)
@@ -87,6 +124,10 @@ def test_a_figure_draws_a_line_for_every_arm(paper_client: TestClient, figure) -
     assert len(lines) == arms
     assert all(len(line["x"]) == 10 for line in lines)
     assert answer["layout"]["yaxis"]["title"]["text"]
+    # One colour an optimizer, one stroke each of its curves.
+    strokes = {(line["line"]["color"], line["line"]["dash"]) for line in lines}
+    assert len(strokes) == arms
+    assert {colour for colour, _ in strokes} <= set(OPTIMIZER_COLOURS.values())
 
 
 def test_figure_2_shows_where_the_paper_s_curves_end(paper_client: TestClient) -> None:

@@ -14,7 +14,8 @@ from ndadam.statistics import t_quantile
 from sweeps.batch_specs import keep_specs
 from sweeps.import_results import import_results
 from sweeps.paper import compared_claims, compared_tables
-from sweeps.paper_figures import balance_by_layer, law_note, measured_ratios
+from sweeps.paper_balance import balance_by_layer, balance_curve, balance_note
+from sweeps.paper_figures import law_note, measured_ratios, progress
 from sweeps.paper_keep import keep_runs
 from sweeps.paper_runs import PaperRuns, run_of_result, runs_of_folder, runs_of_store
 from sweeps.paper_values import paper_values
@@ -112,6 +113,32 @@ def test_arms_of_a_part_are_compared_with_each_other(runs: PaperRuns) -> None:
     assert differences["SGD", "ND-Adam"].verdict == "not shown"
 
 
+def test_a_method_is_compared_with_itself_between_the_parts(runs: PaperRuns) -> None:
+    """Of the five arms SGD's second has one seed and Adam's none."""
+    [gain] = compared_tables(runs)[0].gains
+
+    assert (gain.of, gain.over, gain.under) == (
+        "ND-Adam",
+        "no scales, BN-Softmax",
+        "BN with scales",
+    )
+    # 5.0, 5.1, 5.2 against 4.4, 4.5, 4.6: alone in its family, so Holm leaves p as it is.
+    half = t_quantile(0.975, 4) * 0.1 * math.sqrt(2 / 3)
+    assert gain.difference == pytest.approx(0.6)
+    assert (gain.low, gain.high) == (pytest.approx(0.6 - half), pytest.approx(0.6 + half))
+    assert gain.verdict == "higher"
+    assert compared_tables(runs)[2].gains == ()
+
+
+def test_figure_2_is_read_at_parts_of_the_run(runs: PaperRuns) -> None:
+    """Reports at four quarters; before the first of them there is only the first."""
+    sgd, adam, _ = progress(runs)
+
+    assert sgd.errors == pytest.approx((0.4, 0.4, 0.2, 0.1, 0.047))
+    assert adam.errors == pytest.approx((0.4, 0.4, 0.2, 0.1, 0.062))
+    assert (sgd.n, sgd.arm.params) == (3, {"optimizer": "sgd"})
+
+
 def test_ratios_of_figure_1b_are_means_over_the_middle_of_the_run(runs: PaperRuns) -> None:
     overlap, decay, halved, matched = measured_ratios(runs)
     # Over steps 20,000 to 60,000 of 80,000, in logarithms.
@@ -123,7 +150,10 @@ def test_ratios_of_figure_1b_are_means_over_the_middle_of_the_run(runs: PaperRun
     assert at.ratio == pytest.approx(first)
     assert (at.least, at.most) == (pytest.approx(1), pytest.approx(4 / 3))
     assert at.fraction_inside == 0.75
-    assert overlap.verdict == "differs"
+    assert (overlap.verdict, at.verdict) == ("differs", "differs")
+    # At conv1, where the curves run backwards, the first two are one over the middle.
+    assert [row.verdict for row in overlap.layers] == ["agrees", "differs"]
+    assert (overlap.num_agreeing, decay.num_agreeing) == (1, 2)
     there = decay.at("conv5")
     assert there is not None
     assert there.ratio == pytest.approx(second)
@@ -157,6 +187,29 @@ def test_the_balance_of_figure_1a_is_read_at_three_times(runs: PaperRuns) -> Non
     assert row.layer == "conv5"
     assert (row.start, row.end) == (pytest.approx(-0.2), pytest.approx(-0.1))
     assert row.middle == pytest.approx((-0.2 - 0.9 - 0.8) / 3)
+    assert "undoes 63 % of decay's at conv5, 63 to 63 %" in balance_note(runs, [row])
+    assert "Theory gives 49.9 %" in balance_note(runs, [row])
+
+
+def test_steps_that_float32_rounds_away_are_no_balance() -> None:
+    """A weight that does not move looks as if the gradient had undone all of its decay."""
+    ends = {"effective_lr/conv5": 1e-9, "projection_ratio/conv5": -1.0}
+    results = []
+    for result in made_up_results():
+        [group] = result.curves
+        values = {k: [*v[:-1], ends.get(k, v[-1])] for k, v in group.values.items()}
+        curves = [group.model_copy(update={"values": values})]
+        results.append(result.model_copy(update={"curves": curves}))
+    runs = PaperRuns(map(run_of_result, results))
+    [arm] = runs.arms("paper-fig1a")
+
+    curve = balance_curve(arm, "conv5", "SGD")
+    assert curve is not None
+    assert (curve.steps, curve.mean) == (
+        (20_000, 40_000, 60_000),
+        pytest.approx((-0.2, -0.9, -0.8)),
+    )
+    assert balance_by_layer(runs)[0].end == pytest.approx(-0.8)
 
 
 def test_a_claim_shares_runs_with_the_tables(runs: PaperRuns) -> None:
@@ -233,9 +286,10 @@ def test_a_report_without_runs_says_what_is_missing() -> None:
     text = to_markdown(paper_document(PaperRuns([])))
 
     assert "0 finished runs were found" in text
-    assert text.count("Not run. Its preset is") == 10
-    for table in paper_values().tables:
-        assert f"- {table.preset}: nothing of it" in text
+    for tried in (*paper_values().tables, *paper_values().claims):
+        assert f"Not run. Its preset is {tried.preset}." in text
+        assert f"- {tried.preset}: nothing of it" in text
+    assert text.count("Not run. Its preset is") == 16
 
 
 def test_arms_with_too_few_seeds_are_named(document: Document) -> None:
@@ -244,6 +298,33 @@ def test_arms_with_too_few_seeds_are_named(document: Document) -> None:
     assert (
         "- paper-table1-cifar10: SGD, no scales, γ_C = 2.5 (1 of 3 seeds); Adam, no scales" in text
     )
+
+
+def test_a_layer_has_a_verdict_and_a_claim_without_runs_a_place(document: Document) -> None:
+    text = to_markdown(document)
+
+    assert "| agree | 1 of 2 | 2 of 2 | – | 1 of 2 |" in text
+    assert re.search(r"\| conv5 \| 1\.101 differs \| 1\.335 agrees \| – \| ", text)
+    assert '### γ_C and depth\n\nThe paper: the best γ_C "varies with network depth". Not' in text
+
+
+def test_the_readme_s_table_is_that_of_the_kept_runs() -> None:
+    tables = compared_tables(PaperRuns(runs_of_folder(RESULTS / "cifar10" / "runs")))
+    readme = (RESULTS.parents[1] / "README.md").read_text("utf-8")
+    rows = [row for table in tables for row in table.rows if row.measured.n]
+
+    assert len(rows) >= 8
+    for row in rows:
+        ours = row.measured
+        assert None not in (ours.mean, ours.low, ours.high, row.difference, row.low, row.high)
+        shown = (
+            f"| {row.entry.test_error:.2f} | {ours.mean:.2f} [{ours.low:.2f}, {ours.high:.2f}] "
+            f"| {ours.n} | {row.difference:+z.2f} [{row.low:+z.2f}, {row.high:+z.2f}] |"
+        )
+        assert shown.replace("-", "−") in readme
+    furthest = max(abs(row.difference or 0) for row in tables[0].rows)
+    within = math.ceil(100 * furthest - 1e-6) / 100
+    assert f"Every mean of Table 1 is within {within:.2f} points" in readme
 
 
 def test_the_page_is_one_well_formed_file_that_loads_nothing(document: Document) -> None:

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from sweeps.batch_plan import Membership
+from sweeps.batch_plan import Membership, spec_points
 from sweeps.batch_results import AttemptNote, Curves, RunResult, result_path, write_result
 from sweeps.batch_specs import keep_specs, spec_path
 from sweeps.errors import SweepStateConflict
 from sweeps.import_results import ImportRefused, import_results
+from sweeps.presets import read_preset
 from sweeps.records import SweepState, TrialState
 from sweeps.spec import SweepSpec
 from sweeps.store import Store
 from tests.sweeps.batch_cases import spec
+from worker.config import config_key
 
 ERRORS = {("sgd", 0): 0.05, ("sgd", 1): 0.07, ("ndadam", 0): 0.04, ("ndadam", 1): 0.03}
 
@@ -237,20 +239,33 @@ def kept_copy(out: Path, *, specs: bool) -> Path:
     return copytree(KEPT, out, ignore=left_out)
 
 
+def kept_errors() -> dict[str, dict[tuple[str, int], float]]:
+    """Spec -> (key of the config, seed) -> test error of each kept run, as its file has it."""
+    found: dict[str, dict[tuple[str, int], float]] = {}
+    for path in KEPT.glob("*.json"):
+        run = json.loads(path.read_text())
+        for member in run["specs"]:
+            errors = found.setdefault(member["spec"], {})
+            errors[run["config_key"], run["seed"]] = run["metrics"]["test_error"]
+    return found
+
+
 @pytest.mark.parametrize("specs", [True, False], ids=["with their specs", "by the presets' names"])
 def test_runs_kept_beside_a_report_can_be_imported(store: Store, out: Path, specs: bool) -> None:
     report = import_results(store, kept_copy(out, specs=specs))
 
     assert report.skipped == []
     sweeps = {done.sweep.name: done.sweep for done in report.sweeps}
-    table = sweeps["paper-table1-cifar10"]
-    points = {p.number: p.params["optimizer"] for p in store.all_points(table.id)}
-    assert points.items() >= {0: "sgd", 2: "adam", 4: "ndadam"}.items()
-    [figure] = store.all_points(sweeps["paper-fig1b"].id)
-    # Like a driver's own result: nothing to compute later.
-    assert store.get_sweep(table.id).result["importance"] == []
-    # The batch had a spec of this point alone; in the preset it is the second.
-    assert (figure.number, figure.params["lr"]) == (1, 0.05)
+    kept = kept_errors()
+    assert sweeps.keys() == kept.keys() >= {"paper-table1-cifar10", "paper-table2-cifar10"}
+    for name, sweep in sweeps.items():
+        found = {(config_key(t.config), t.seed): t.objective for t in store.all_trials(sweep.id)}
+        assert found == kept[name]
+        # Whatever a batch's own spec began with, a point has its number in the preset.
+        numbered = dict(enumerate(spec_points(SweepSpec.model_validate(read_preset(name).spec))))
+        assert all(p.params == numbered[p.number] for p in store.all_points(sweep.id))
+        # Like a driver's own result: nothing to compute later.
+        assert store.get_sweep(sweep.id).result["importance"] == []
     assert sum(done.added for done in import_results(store, out).sweeps) == 0
 
 
@@ -260,8 +275,7 @@ def test_a_run_of_something_else_than_the_preset_says_is_passed_over(
     write_result(kept_copy(out, specs=False), run("sgd", 0, names=["paper-adam-l2"]))
     report = import_results(store, out)
 
-    kept = {path.stem for path in (KEPT / "specs").glob("*.json")}
-    assert {done.sweep.name for done in report.sweeps} == kept
+    assert {done.sweep.name for done in report.sweeps} == kept_errors().keys()
     [sentence] = report.skipped
     assert "belongs to paper-adam-l2" in sentence
     assert "it trained something else than the preset of that name" in sentence
