@@ -111,10 +111,14 @@ def dataset_info(name: str, home: Path | str) -> DatasetInfo:
     """Header of one prepared set. Raises DatasetNotFound or, for a damaged file, DatasetRefused."""
     path = dataset_path(name, home)
     if not path.is_file():
+        # Here, because the known sets are checked with what this file holds.
+        from worker.known_sets import KNOWN_SETS
+
         known = ", ".join(info.name for info in list_datasets(home)) or "none"
+        fetched = f"`ndsweep data fetch {name}` or " if name in KNOWN_SETS else ""
         raise DatasetNotFound(
             f"dataset {name!r} is not prepared in {home} (prepared: {known}); "
-            "run `ndsweep data fetch` or `ndsweep data import`"
+            f"run {fetched}`ndsweep data import {name} PATH`"
         )
     return _read_header(path)[0]
 

@@ -94,9 +94,19 @@ def test_the_list_passes_over_a_damaged_file(prepared):
     assert [info.name for info in list_datasets(prepared)] == ["made-up"]
 
 
-def test_a_missing_set_is_named_with_those_that_exist(prepared):
-    with pytest.raises(DatasetNotFound, match=r"'cifar10' is not prepared.*made-up.*data import"):
-        dataset_info("cifar10", prepared)
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("cifar100", "`ndsweep data fetch cifar100` or `ndsweep data import cifar100 PATH`"),
+        ("mine", "`ndsweep data import mine PATH`"),
+    ],
+)
+def test_a_missing_set_is_named_with_those_that_exist_and_how_to_have_it(prepared, name, remedy):
+    with pytest.raises(DatasetNotFound) as refused:
+        dataset_info(name, prepared)
+
+    sentence = f"dataset {name!r} is not prepared in {prepared} (prepared: made-up); run {remedy}"
+    assert str(refused.value) == sentence
 
 
 @pytest.mark.parametrize("name", ["", "../up", "A", "a b", "a/b", "a.b", "x" * 64, "-a"])
