@@ -111,6 +111,7 @@ class BatchLoop:
             for slot in self.slots:
                 if slot.state != "closed":
                     slot.ask_to_stop()
+            self.say("stopping: what runs was asked to write its checkpoint and end")
 
     def _may_get_more(self) -> bool:
         """Whether an idle process may yet be needed: for a run that another process loses."""

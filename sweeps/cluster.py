@@ -36,6 +36,9 @@ PRELOAD = "worker.tune_trainable"
 _START_LIMIT = 60.0
 _STOP_LIMIT = 1.0
 _CARDS_LIMIT = 20.0
+#: Behind the ports that Ray gives its workers.
+_FIRST_PORT = 20_000
+_PORT_TRIES = 100
 
 
 class ClusterError(RuntimeError):
@@ -75,7 +78,7 @@ def start(
     home.mkdir(parents=True, exist_ok=True)
     token_path = _write_token(home)
     folder = Path(tempfile.mkdtemp(prefix="nds-", dir=_short_temp()))
-    port = _free_port()
+    port = free_port()
     environment = _head_environment(folder, token_path, preload)
     command = _command(folder, port, num_cpus or usable_cpus(), num_gpus)
     session, host = _launch(home, folder, command, environment)
@@ -216,7 +219,7 @@ def usable_cpus() -> int:
 
 def _command(folder: Path, port: int, num_cpus: int, num_gpus: int | None) -> list[str]:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
-    command += [f"--port={port}", f"--dashboard-port={_free_port()}", f"--num-cpus={num_cpus}"]
+    command += [f"--port={port}", f"--dashboard-port={free_port()}", f"--num-cpus={num_cpus}"]
     command += ["--include-dashboard=false", "--disable-usage-stats", "--no-monitor"]
     command += ["--include-log-monitor=false", f"--temp-dir={folder}"]
     command += [f"--object-store-memory={_OBJECT_STORE}"]
@@ -304,11 +307,30 @@ def _short_temp() -> str:
     return folder if len(folder) < 30 else "/tmp"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port for a program that binds it seconds later: nothing listens on it yet.
+
+    The system gives it to nobody who asks for any port, as Ray's processes do many times meanwhile,
+    and Ray to none of its workers.
+    """
+    last = _first_given_port()
+    for _ in range(_PORT_TRIES if last > _FIRST_PORT else 0):
+        port = _FIRST_PORT + secrets.randbelow(last - _FIRST_PORT)
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("", port))
+            return port
     with socket.socket() as free:
         free.bind(("", 0))
-        port: int = free.getsockname()[1]
-        return port
+        given: int = free.getsockname()[1]
+        return given
+
+
+def _first_given_port() -> int:
+    """The first of the ports that this machine gives to whoever asks for any."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _members(session: int) -> list[int]:

@@ -39,14 +39,15 @@ class DriverSettings:
 class DriverProcess:
     """A running driver, with or without its sweep."""
 
-    def __init__(self, settings: DriverSettings) -> None:
+    def __init__(self, settings: DriverSettings, head: str | None = None) -> None:
+        """``head`` is the local head as recorded now, which it will call; None = there is none."""
         logs = settings.home / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         self.claim: Claim | None = None
         self.renewed_at = time.monotonic()
         self.started_at = time.monotonic()
         self._shape: ClusterShape | None = None
-        self._head: str | None = None
+        self._head = head
         with (logs / "drivers.log").open("ab") as output:
             # A session of its own: a signal to the runner's terminal does not reach it.
             self._process = subprocess.Popen(
@@ -76,7 +77,8 @@ class DriverProcess:
     def has_lost(self, head: str | None) -> bool:
         """Whether ``head``, the local one as recorded now, took the place of its own.
 
-        To be asked again and again; its own is the first that it is asked about.
+        To be asked again and again: where none was recorded when it started, its own is the first
+        that it is asked about.
         """
         self._head = self._head or head
         return head is not None and head != self._head

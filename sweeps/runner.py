@@ -6,6 +6,7 @@ when a lease has run out another runner takes over. It loads neither Ray nor tor
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import secrets
@@ -106,6 +107,15 @@ class Runner:
                     stop.wait(1.0)
         finally:
             stop_all([*self._drivers, *([self._spare] if self._spare else [])], _STOP)
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Leave no sweep to a lease whose driver was too slow to give it back itself."""
+        for driver in self._drivers:
+            if driver.claim is not None:
+                # Lost: it has ended, or somebody has it already.
+                with contextlib.suppress(LeaseLost, StoreUnavailable):
+                    self._store.release(driver.claim, SweepState.QUEUED, "its runner stopped")
 
     def _turn(self) -> None:
         self._leave_lost_head()
@@ -117,7 +127,8 @@ class Runner:
         for driver in list(self._drivers):
             self._look_after(driver)
         if self._spare is not None and len(self._drivers) < self._max_drivers:
-            claim = self._store.claim(self.owner, self._lease)
+            driven = [driver.claim.sweep_id for driver in self._drivers if driver.claim]
+            claim = self._store.claim(self.owner, self._lease, driven=driven)
             if claim is not None:
                 self._assign(self._spare, claim)
         if time.monotonic() >= self._next_sweeping:
@@ -175,11 +186,14 @@ class Runner:
         is_wanted = len(self._drivers) < self._max_drivers
         if is_wanted and (not self._drivers or time.monotonic() >= self._next_spare):
             if time.monotonic() >= self._next_spare or self._cluster_error is None:
-                self._spare = DriverProcess(self._settings)
+                head = cluster.recorded_address(self._settings.home)
+                self._spare = DriverProcess(self._settings, head)
 
     def _look_after(self, driver: DriverProcess) -> None:
         claim = driver.claim
         assert claim is not None
+        # One that was given its sweep while it connected is the first to know.
+        self._shape = self._shape or driver.shape
         code = driver.exit_code
         if code is not None:
             driver.close()

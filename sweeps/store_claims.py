@@ -1,6 +1,6 @@
 """Who drives a sweep: claims with a lease, and a token that fences off whoever drove it before."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -42,16 +42,19 @@ class ClaimVerbs(Database):
         owner: str,
         lease_seconds: float = 15.0,
         kinds: Sequence[Kind] = ("sweep", "match"),
+        *,
+        driven: Collection[str] = (),
     ) -> Claim | None:
         """Take the sweep that has waited longest, or one whose driver's lease ran out.
 
         What an earlier driver left running, or cut off at the end of a budget, waits again; its
-        attempts end as failed, "lost".
+        attempts end as failed, "lost". ``driven`` are ids of sweeps whose drivers are known to
+        live: their leases may run out all the same, while a disk stands still.
         Returns None if there is nothing to do.
         """
         with self._writing() as write:
             self._carry_out_wishes(write)
-            free = self._first_free(write, kinds)
+            free = self._first_free(write, kinds, driven)
             if free is None:
                 return None
             row = self._take(write, free.id, owner, lease_seconds)
@@ -173,14 +176,16 @@ class ClaimVerbs(Database):
         with self._reading() as conn:
             return [_demand(row) for row in conn.execute(query)]
 
-    def _first_free(self, write: Write, kinds: Sequence[Kind]) -> sa.Row[Any, Any] | None:
+    def _first_free(
+        self, write: Write, kinds: Sequence[Kind], driven: Collection[str]
+    ) -> sa.Row[Any, Any] | None:
         """Lock a sweep that wants a driver; other runners pass it by."""
         is_running = sweeps.c.state == SweepState.RUNNING.value
         lapsed = sa.and_(is_running, self._is_lapsed(sweeps.c.lease_until))
         first = (
             sa.select(sweeps.c.id, sweeps.c.lease_until)
             .where(sa.or_(sweeps.c.state == SweepState.QUEUED.value, lapsed))
-            .where(sweeps.c.kind.in_(kinds))
+            .where(sweeps.c.kind.in_(kinds), sweeps.c.id.not_in(driven))
             .order_by(sweeps.c.queued_at, sweeps.c.id)
             .limit(1)
             .with_for_update(skip_locked=True)

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import httpx2
 import psycopg
 import pytest
 
+from sweeps.cluster import free_port
 from tests.project import compose_file
 from worker.digits import prepare_digits
 
@@ -37,12 +37,6 @@ SPEC = {
     "space": {"alpha_v": {"kind": "choice", "values": [0.02, 0.05]}},
     "sampler": "grid",
 }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Compose:
@@ -115,7 +109,7 @@ def ended(compose: Compose, sweep: str, token: str) -> Any:
     """The sweep once it has ended."""
     compose.restart_ended()
     found = compose.request(f"/api/v1/sweeps/{sweep}", token=token).json()
-    return found if found["state"] in ("complete", "failed") else None
+    return found if found.get("state") in ("complete", "failed") else None
 
 
 def names_cluster(pid: int, port: str) -> bool:
@@ -186,7 +180,7 @@ def test_the_services_of_the_file_train_a_sweep_together(compose: Compose):
     token = (compose.folder / "state" / "token").read_text().strip()
     for name in ("mlflow", "ray-head", "api"):
         compose.start(name)
-    until("the API answers", lambda: compose.request("/healthz").is_success, 60)
+    until("the API and its store answer", lambda: compose.request("/readyz").is_success, 180)
     compose.start("ray-worker")
     compose.start("runner")
 
@@ -195,12 +189,12 @@ def test_the_services_of_the_file_train_a_sweep_together(compose: Compose):
     finished = until(
         "the sweep is complete",
         lambda: ended(compose, sweep["id"], token),
-        180,
+        300,
     )
     mirrored = until(
         "MLflow has the sweep",
-        lambda: (ended(compose, sweep["id"], token)["mirror"] or {}).get("url"),
-        60,
+        lambda: ((ended(compose, sweep["id"], token) or {}).get("mirror") or {}).get("url"),
+        180,
     )
 
     assert refused.status_code == 401

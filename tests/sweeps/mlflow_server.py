@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -14,13 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-
-def free_port() -> int:
-    """A port of the loopback that nothing listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+from sweeps.cluster import free_port
 
 
 @contextlib.contextmanager
@@ -50,23 +43,24 @@ def mlflow_server(folder: Path) -> Iterator[str]:
 
 
 def _wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 90
+    end = time.monotonic() + 180
     while time.monotonic() < end:
         assert server.poll() is None, "MLflow ended while it started"
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5):
             return
         time.sleep(0.2)
-    raise AssertionError("MLflow did not start in 90 s")
+    raise AssertionError("MLflow did not start in 180 s")
 
 
 class Proxy:
     """Passes requests on to an MLflow server, or does not."""
 
     def __init__(self, target: str) -> None:
+        #: "hang" passes requests on once it is another.
         self.behaviour: Literal["pass", "refuse", "hang", "500"] = "pass"
-        #: Seconds that "hang" waits before it passes a request on.
-        self.delay = 1.0
         self.requests = 0
+        #: Whether a request hangs.
+        self.holds = False
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -75,12 +69,15 @@ class Proxy:
             def _answer(self) -> None:
                 proxy.requests += 1
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                while proxy.behaviour == "hang":
+                    proxy.holds = True
+                    time.sleep(0.02)
+                proxy.holds = False
                 if proxy.behaviour == "refuse":
                     self.connection.close()
                 elif proxy.behaviour == "500":
                     self.send_error(500)
                 else:
-                    time.sleep(proxy.delay if proxy.behaviour == "hang" else 0)
                     self._pass_on(body)
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer

@@ -18,7 +18,7 @@ from sweeps.store import Store
 
 ROOT = Path(__file__).parents[2]
 #: Seconds; generous, for a machine that does other things beside.
-PATIENCE = 150.0
+PATIENCE = 300.0
 
 
 class Stack:
@@ -42,10 +42,10 @@ class Stack:
     def stop_runner(self) -> float:
         """SIGTERM, once it lives; the seconds it took to end."""
         assert self.runner is not None
-        end = time.monotonic() + PATIENCE
-        while not any(runner.at >= self._started for runner in self.store.runners()):
-            assert time.monotonic() < end, "the runner gave no sign of life"
-            time.sleep(0.05)
+        until(
+            lambda: any(runner.at >= self._started for runner in self.store.runners()),
+            "a sign of life of the runner",
+        )
         began = time.monotonic()
         self.runner.terminate()
         assert self.runner.wait(PATIENCE) == 0
@@ -72,6 +72,16 @@ class Stack:
     def finish(self, sweep_id: str) -> Sweep:
         return self.wait(sweep_id, lambda sweep: sweep.state.is_finished(), "finished")
 
+    @contextlib.contextmanager
+    def hold(self, first: int) -> Iterator[None]:
+        """Let trials from a number on go no further than their first report while entered."""
+        path = self.home / "hold"
+        path.write_text(str(first))
+        try:
+            yield
+        finally:
+            path.unlink()
+
     def driver(self, sweep_id: str) -> int:
         """Process id of the driver of a sweep."""
         end = time.monotonic() + PATIENCE
@@ -90,6 +100,22 @@ class Stack:
         """Of each trial, by its number."""
         numbers = [trial.number for trial in self.trials(sweep_id)]
         return {number: self.store.trial(sweep_id, number).attempts for number in numbers}
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is so; AssertionError with ``what`` if it never is."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"not in {PATIENCE:g} s: {what}"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

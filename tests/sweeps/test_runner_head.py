@@ -57,7 +57,6 @@ def test_a_driver_of_a_head_that_was_replaced_is_ended_and_another_started(
     thread.start()
     try:
         until(lambda: started(tmp_path))
-        time.sleep(1.0)
         [first] = started(tmp_path)
 
         record_head(tmp_path, 2)

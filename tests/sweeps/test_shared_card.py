@@ -7,14 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sweeps import cluster
 from sweeps.capacity import ClusterShape
 from sweeps.records import SweepState
-from tests.sweeps.stack import PATIENCE, Stack, running_stack
+from tests.sweeps.stack import PATIENCE, Stack, is_running, running_stack, until
 from tests.sweeps.sweep_cases import sweep_spec
 from tests.worker.conftest import made_up_arrays
 from worker.datasets import write_dataset
@@ -40,16 +39,19 @@ def submit(stack: Stack, steps: int) -> str:
 
 def wait_for_reports(stack: Stack, sweep_id: str) -> int:
     """Wait until both trials have reported; the process that trains them."""
-    hosts: dict[int, int] = {}
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end and len(hosts) < 2:
-        for number, attempts in stack.attempts(sweep_id).items():
-            for attempt in attempts:
-                if attempt.provenance and attempt.finished_at is None:
-                    hosts[number] = attempt.provenance["pid"]
-        time.sleep(0.05)
-    assert len(hosts) == 2, "both trials train at once"
-    (host,) = set(hosts.values())
+    hosts: list[int] = []
+
+    def both_train() -> bool:
+        hosts[:] = [
+            attempt.provenance["pid"]
+            for attempts in stack.attempts(sweep_id).values()
+            for attempt in attempts
+            if attempt.provenance and attempt.finished_at is None
+        ]
+        return len(hosts) == 2
+
+    until(both_train, "both trials train at once")
+    (host,) = set(hosts)
     return host
 
 
@@ -67,13 +69,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         patch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
         with running_stack(home, trainable, "--data", str(data), num_gpus=1) as stack:
             yield stack
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_the_size_of_the_card_is_known_to_whoever_submits(stack: Stack) -> None:
@@ -113,4 +108,4 @@ def test_the_host_of_a_card_may_die_and_a_cancel_reaches_its_trials(stack: Stack
     # It waits for the next trial, and goes with the cluster at the latest.
     assert is_running(host)
     cluster.stop(stack.home)
-    assert not is_running(host)
+    until(lambda: not is_running(host), "the host ends with the cluster")

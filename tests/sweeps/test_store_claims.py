@@ -102,6 +102,18 @@ def test_the_hours_that_a_machine_was_off_are_not_counted(
     assert spans == pytest.approx([3600, 0], abs=60)
 
 
+def test_a_sweep_whose_driver_lives_is_not_taken_although_its_lease_ran_out(store: Store) -> None:
+    claim = claimed(store)
+    lapse(store, claim)
+    other = new_sweep(store)
+
+    assert store.claim("one", driven=[other.id, claim.sweep_id]) is None
+    taken = store.claim("one", driven=[claim.sweep_id])
+
+    assert taken is not None
+    assert taken.sweep_id == other.id
+
+
 def test_a_renewed_lease_does_not_lapse(store: Store) -> None:
     new_sweep(store)
     claim = store.claim("one")

@@ -3,6 +3,9 @@
 ``batch_size`` is the milliseconds between reports, ``steps`` the number of reports. ``gamma_c``
 chooses a fate: 1 = well, 2 = raises, 3 = its process dies, 4 = diverges, 5 = reports nonsense,
 6 = hangs in its first step, where nothing is heard.
+
+While a file ``hold`` lies in the home, trials from the number on that it holds go no further than
+their first report. They hear when they are told to stop.
 """
 
 import os
@@ -31,15 +34,24 @@ def quick(params: dict[str, Any]) -> None:
         tune.report({"report": report.model_dump(mode="json")})
     for step in range(done + 1, config["steps"] + 1):
         end = time.monotonic() + config["batch_size"] / 1000
-        while time.monotonic() < end:
+        while time.monotonic() < end or (step > 1 and _is_held(folder)):
             if stop():
                 return
-            time.sleep(0.001)
+            time.sleep(0.002)
         result = _result(config, step)
         if config["gamma_c"] < 4:
             journal.append(Report.model_validate(result["report"]))
-        (folder / "done").write_text(str(step))
+        part = folder / "done.part"
+        part.write_text(str(step))
+        part.replace(folder / "done")
         tune.report(result)
+
+
+def _is_held(folder: Path) -> bool:
+    try:
+        return int(folder.name) >= int((folder.parents[2] / "hold").read_text())
+    except (FileNotFoundError, ValueError):
+        return False
 
 
 def _result(config: dict[str, Any], step: int) -> dict[str, Any]:
