@@ -217,7 +217,7 @@ runpy.run_module("sweeps.batch", run_name="__main__")
 def run_without(*arguments: object) -> "subprocess.CompletedProcess[str]":
     """A batch in an interpreter that has torch, numpy and pydantic only."""
     command = [sys.executable, "-c", _WITHOUT, " ".join(_BLOCKED), *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=240)
 
 
 def test_json_grids_need_neither_yaml_nor_optuna(tmp_path: Path, data_home: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import SweepState, TrialState
 from sweeps.store import Store
-from tests.sweeps.driving import Drive, Result, drive, result, store
+from tests.sweeps.driving import PATIENCE, Drive, Result, drive, result, store
 
 __all__ = ["drive", "store"]
 
@@ -139,7 +139,7 @@ def test_workers_lost_under_earlier_drivers_count_too(drive: Drive) -> None:
     # A driver that dies without a word is nothing against its trial.
     died = drive()
     died.start()
-    died.writer.close(5.0)
+    died.writer.close(PATIENCE)
     died.store.renew(died.claim, lease_seconds=-1)
 
     last = drive()
@@ -154,7 +154,7 @@ def test_a_retried_trial_has_all_its_attempts_again(drive: Drive, store: Store) 
     driving = drive(num_points=1)
     for _ in range(3):
         driving.dispatcher.ended(driving.start(), OSError("died"), lost=True)
-        driving.dispatcher.take_ended(5.0)
+        driving.dispatcher.take_ended(PATIENCE)
     assert driving.trial(0).state == TrialState.FAILED
     driving.leave(SweepState.FAILED)
     store.retry(driving.claim.sweep_id)
@@ -223,7 +223,7 @@ def test_a_store_that_is_away_for_a_while_costs_nothing(
     monkeypatch.setattr(store, "finish_attempt", away(real_finish))
     monkeypatch.setattr(store, "add_trials", away(real_add))
     driving.finish(run, 0.25)
-    driving.dispatcher.take_ended(10.0)
+    driving.dispatcher.take_ended(PATIENCE)
     driving.finish(driving.start(), 0.5)
 
     assert [trial.objective for trial in driving.all_trials()] == [0.25, 0.5]
@@ -238,7 +238,7 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive, store:
 
     driving.dispatcher.report(run, result(10, 0.5))
     driving.finish(run)
-    driving.writer.close(5.0)
+    driving.writer.close(PATIENCE)
 
     assert other is not None
     assert [type(error) for error in driving.failures] == [LeaseLost]

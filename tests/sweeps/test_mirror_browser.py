@@ -21,7 +21,7 @@ from tests.sweeps.test_mirror_artifacts import finished
 pytestmark = [pytest.mark.browser, pytest.mark.stack]
 
 #: Milliseconds; MLflow's script is large.
-PATIENCE = 30_000
+PATIENCE = 120_000
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from sweeps import dispatch
 from sweeps.driver import Driver
 from sweeps.records import SweepState, TrialState
 from sweeps.store import Store
-from tests.sweeps.driving import Drive, Driving, drive, store
+from tests.sweeps.driving import PATIENCE, Drive, Driving, drive, store
 
 __all__ = ["drive", "store"]
 
@@ -43,7 +43,7 @@ def test_a_retried_trial_may_lose_its_worker_as_often_as_a_new_one(
     for _ in range(3):
         run = driving.start()
         driving.dispatcher.ended(run, ConnectionError("gone"), lost=True)
-        driving.dispatcher.take_ended(5.0)
+        driving.dispatcher.take_ended(PATIENCE)
     assert driving.trial(0).state == TrialState.FAILED
 
     store.retry(driving.claim.sweep_id)
@@ -102,7 +102,7 @@ def test_sweeps_that_wait_for_a_driver_say_so(drive: Drive, store: Store) -> Non
     waiting, _ = store.create_sweep("sweep", spec, name="next", num_trials=1)
     why = "waiting for a driver: the only driver is busy with other sweeps"
 
-    too_soon = store.explain_queued(why)
+    too_soon = store.explain_queued(why, after_seconds=3600.0)
     first = store.explain_queued(why, after_seconds=0.0)
     again = store.explain_queued(why, after_seconds=0.0)
 

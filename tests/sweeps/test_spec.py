@@ -164,11 +164,11 @@ def test_several_wrong_fields_are_named_at_once() -> None:
     ],
 )
 def test_a_huge_grid_is_refused_with_its_count_in_milliseconds(space: dict[str, Any]) -> None:
-    start = time.process_time()
+    start = time.thread_time()
 
     ((path, reason),) = refusals(space=space, sampler="grid", num_points=None)
 
-    assert time.process_time() - start < 0.05
+    assert time.thread_time() - start < 0.05
     assert path == "space"
     size = 1
     for domain in space.values():
@@ -182,11 +182,11 @@ def test_a_grid_of_a_million_points_is_validated_at_once_and_in_constant_memory(
     raw = fields(space=space, sampler="grid", num_points=None, base={"steps": 200})
     SweepSpec.model_validate(raw)  # imports and caches are nobody's grid
     tracemalloc.start()
-    start = time.process_time()
+    start = time.thread_time()
 
     spec = SweepSpec.model_validate(raw)
     first = list(itertools.islice(spec.grid_points(), 3))
-    seconds = time.process_time() - start
+    seconds = time.thread_time() - start
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
