@@ -112,10 +112,15 @@ class Runner:
     def _give_back(self) -> None:
         """Leave no sweep to a lease whose driver was too slow to give it back itself."""
         for driver in self._drivers:
-            if driver.claim is not None:
+            if driver.claim is None or driver.exit_code in (0, TAKEN):
+                continue
+            try:
                 # Lost: it has ended, or somebody has it already.
-                with contextlib.suppress(LeaseLost, StoreUnavailable):
+                with contextlib.suppress(LeaseLost):
                     self._store.release(driver.claim, SweepState.QUEUED, "its runner stopped")
+            except StoreUnavailable as error:
+                log.warning("%s; the lease will run out", error)
+                return
 
     def _turn(self) -> None:
         self._leave_lost_head()
