@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+# Ray ends workers where memory is short, and counts cached files: no test is about that.
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 
 # The same examples in every run, however long a busy machine takes to make or to try one.
 settings.register_profile(

@@ -44,7 +44,7 @@ def test_parts_go_through_where_only_torch_numpy_and_pydantic_are_installed(tmp_
         env={**os.environ, "PYTHONPATH": str(here.parents[1]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
 
     assert ran.returncode == 0, ran.stderr

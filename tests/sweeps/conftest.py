@@ -42,7 +42,7 @@ def postgres_server() -> Iterator[str]:
     # At once and without a checkpoint: nothing in it is needed any more.
     postmaster = psutil.Process(server.get_pid())
     postmaster.send_signal(signal.SIGQUIT)
-    postmaster.wait(20)
+    postmaster.wait(120)
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -292,6 +292,6 @@ def test_nothing_of_the_record_loads_an_engine() -> None:
         "sys.exit(str(heavy) if heavy else 0)"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
 
     assert (done.returncode, done.stderr) == (0, "")
