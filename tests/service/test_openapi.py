@@ -1,8 +1,12 @@
 """The OpenAPI document says everything that a client can meet."""
 
 import pytest
+from starlette.testclient import TestClient
 
+from service.app import create_app
 from service.errors import EVERYWHERE
+from service.settings import Settings
+from sweeps.store import Store
 
 #: Statuses that each route documents beyond EVERYWHERE.
 ROUTES = {
@@ -39,9 +43,15 @@ ROUTES = {
 }
 
 
-@pytest.fixture
-def document(client):
-    return client.get("/openapi.json").json()
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    """Made once: it takes longer than everything that is asked of it here."""
+    home = tmp_path_factory.mktemp("home")
+    store = Store(f"sqlite:///{home / 'store.db'}")
+    app = create_app(store, Settings(home=home, data=home))
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        yield client.get("/openapi.json").json()
+    store.close()
 
 
 def operations(document):
