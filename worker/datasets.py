@@ -115,7 +115,8 @@ def dataset_info(name: str, home: Path | str) -> DatasetInfo:
         from worker.known_sets import KNOWN_SETS
 
         known = ", ".join(info.name for info in list_datasets(home)) or "none"
-        fetched = f"`ndsweep data fetch {name}` or " if name in KNOWN_SETS else ""
+        is_published = name in ("digits", *KNOWN_SETS)
+        fetched = f"`ndsweep data fetch {name}` or " if is_published else ""
         raise DatasetNotFound(
             f"dataset {name!r} is not prepared in {home} (prepared: {known}); "
             f"run {fetched}`ndsweep data import {name} PATH`"

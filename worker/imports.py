@@ -38,10 +38,11 @@ def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo
         raise DatasetRefused(f"there is no file or folder {path}")
     known = KNOWN_SETS.get(name)
     arrays, classes = _read(path, known)
-    if known is not None:
-        classes = classes or known.classes
+    # By the classes of the file, not of the known set: what is another set is told so first.
     arrays = check_arrays(arrays, num_classes=len(classes) if classes else None, source=str(path))
     check_known(name, arrays)
+    if not classes and known is not None:
+        classes = known.classes
     if not classes:
         classes = tuple(str(label) for label in range(int(arrays.y_train.max()) + 1))
     return write_dataset(name, home, arrays, classes=classes, source=f"imported from {path.name}")

@@ -98,6 +98,7 @@ def test_the_list_passes_over_a_damaged_file(prepared):
     ("name", "remedy"),
     [
         ("cifar100", "`ndsweep data fetch cifar100` or `ndsweep data import cifar100 PATH`"),
+        ("digits", "`ndsweep data fetch digits` or `ndsweep data import digits PATH`"),
         ("mine", "`ndsweep data import mine PATH`"),
     ],
 )

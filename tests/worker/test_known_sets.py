@@ -1,5 +1,7 @@
 """Published sets are checked to the last byte, fetched, and keep their names."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,8 +30,11 @@ def test_the_checksums_of_cifar_100_are_those_of_torchvision():
     assert dict(KNOWN_SETS["cifar100"].python_md5) == published
 
 
-def test_the_name_of_a_known_set_is_kept_for_it(tmp_path, made_up_cifar):
-    path = write_npz(tmp_path / "set.npz", made_up_cifar)
+@pytest.mark.parametrize("num_classes", [10, 3])
+def test_the_name_of_a_known_set_is_kept_for_it(tmp_path, made_up_cifar, num_classes):
+    y_train, y_test = (y % num_classes for y in (made_up_cifar.y_train, made_up_cifar.y_test))
+    arrays = replace(made_up_cifar, y_train=y_train, y_test=y_test)
+    path = write_npz(tmp_path / "set.npz", arrays)
 
     with pytest.raises(DatasetRefused, match=r"cifar10 must have 50000 training .* got 60"):
         import_dataset("cifar10", path, tmp_path)
