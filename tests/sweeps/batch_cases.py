@@ -62,7 +62,7 @@ def finish(*arguments: object) -> tuple[int, str, str]:
     """Run a batch to its end: exit code, table, progress."""
     process = start(*arguments)
     try:
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=480)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()

@@ -43,13 +43,13 @@ def mlflow_server(folder: Path) -> Iterator[str]:
 
 
 def _wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 180
+    end = time.monotonic() + 400
     while time.monotonic() < end:
         assert server.poll() is None, "MLflow ended while it started"
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5):
             return
         time.sleep(0.2)
-    raise AssertionError("MLflow did not start in 180 s")
+    raise AssertionError("MLflow did not start in 400 s")
 
 
 class Proxy:
