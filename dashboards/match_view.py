@@ -16,7 +16,7 @@ _SETTING_ORDER = ("lr", "alpha_v", "alpha_s", "momentum", "nesterov", "betas", "
 
 _MEANINGS = {
     "invariant": "the loss ignores the vector's own length",
-    "jointly_invariant": "only the length of all vectors into one residual channel is ignored",
+    "jointly_invariant": "only the length of a whole residual channel or group is ignored",
     "eps_limited": "would be invariant but for batch norm's ε",
     "neither": "its length matters: no effective learning rate",
 }

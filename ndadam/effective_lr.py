@@ -57,7 +57,7 @@ class EffectiveLR:
         every: Optimizer steps between two records.
         shadow_betas: Feed the gradients to ND-Adam's moments with these betas, for ``gain()``.
         residual_groups: Residual streams as ``WideResNet.residual_groups`` lists them: vectors that
-            write to one channel enter the headline together. None: those that ``probe`` found.
+            write to one channel enter the headline together. With a ``probe`` those that it found.
         probe: Result of ``ndadam.probe``: only vectors that it found invariant, alone or jointly,
             enter the headline. Without it all do.
         first_step: Number of the next optimizer step, for a run that goes on.

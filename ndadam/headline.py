@@ -17,8 +17,9 @@ from ndadam.row_buffer import RowBuffer
 class Headline:
     """Root mean square over units of sqrt(sum ||dw||^2 / sum ||w||^2).
 
-    With a ``probe`` only invariant and jointly invariant vectors count (all, when it found none).
-    Without one every vector counts, those of one residual channel together.
+    With a ``probe`` only invariant and jointly invariant vectors count (all, when it found none),
+    in the units that it judged. Without one every vector counts, those of one residual channel
+    together.
     """
 
     def __init__(
@@ -27,9 +28,10 @@ class Headline:
         residual_groups: Sequence[Sequence[tuple[Tensor, int]]] | None,
         probe: ProbeResult | None,
     ) -> None:
-        if residual_groups is None and probe is not None:
-            residual_groups = parameters_of(probe.streams, rows.vectors)
-        units, num_units = unit_index(rows.vectors, residual_groups or [])
+        spans = None
+        if probe is not None:  # its classes are of the units that it judged
+            residual_groups, spans = parameters_of(probe.streams, rows.vectors), probe.spans
+        units, num_units = unit_index(rows.vectors, residual_groups or [], spans)
         counted = torch.ones(rows.num_vectors, dtype=torch.bool, device="cpu")
         if probe is not None:
             classes = [name for v in rows.vectors for name in probe.classes[v.layer]]

@@ -8,7 +8,7 @@ from ndadam.blocks import FEWEST_BLOCKS
 from ndadam.lag import Factor
 from ndadam.matching import least_block
 from ndadam.optimizer_laws import Level, OptimizerSetting, refuse_without_stationary_rate
-from ndadam.settling import settling_steps
+from ndadam.settling import or_forget_sooner, settling_steps
 from ndadam.theory import CRITERIA, Criterion, resolve_level
 
 #: Ratios minus 1 beyond which two rates are not comparable in any sense.
@@ -78,6 +78,7 @@ class Question:
         start, stop = self.window
         needed = 2 * FEWEST_BLOCKS * self.least
         settled, side = 0, ""
+        waits: dict[str, int] = {}
         if self.criterion == "stationary":
             refuse_without_stationary_rate(self.source)
             waits = settling_steps(self.source, self.target, self.level)
@@ -95,6 +96,7 @@ class Question:
             raise ValueError(
                 f"num_steps must be larger: the {side} is stationary only after about {settled} "
                 f"steps, and the window starts at {start}; num_steps = {enough} would do"
+                + or_forget_sooner(self.source, self.target, waits, start)
             )
 
     def judged(self, values: Sequence[float]) -> Sequence[float]:

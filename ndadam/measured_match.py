@@ -1,6 +1,6 @@
 """The learning rate that matches another optimizer, measured on anybody's network. No service.
 
-    found = match_alpha_v(model, loss, batches, num_steps=2400,
+    found = match_alpha_v(model, loss, batches, num_steps=2400, betas=(0.9, 0.99),
                           sgd=dict(lr=0.1, momentum=0.9, weight_decay=1e-3))
     print(found)           # the verdict in a sentence, with its interval and its limits
     found.rate             # alpha_v
@@ -183,9 +183,10 @@ def _refuse_without_invariant_vectors(found: ProbeResult) -> None:
     if not blind and set(layers.values()) == {"neither"}:
         raise ValueError(
             "model must have trained weight vectors whose length the loss ignores, as before "
-            f"batch normalisation, and has none in {', '.join(layers)}: there is no effective "
-            "learning rate to match. ndadam.probe shows the classes; EffectiveLR measures how "
-            "fast they turn all the same"
+            "batch normalisation (or group or layer normalisation, with bias=False in the layer "
+            f"before it), and has none in {', '.join(layers)}: there is no effective learning rate "
+            "to match. ndadam.probe shows the classes; EffectiveLR measures how fast they turn all "
+            "the same"
         )
 
 

@@ -19,6 +19,12 @@ OptimizerName = Literal["sgd", "sgdw", "adam", "adamw", "ndadam"]
 #: What is made equal: single steps, or how far many steps go.
 Level = Literal["step", "long_range"]
 
+#: Of a weight decay or of ND-Adam's rate, and as its inverse the largest: what formulas make of
+#: them are numbers.
+_LEAST = 1e-50
+#: Of lr * weight_decay: below, 1 minus what a step does to the norm is 1.
+_LEAST_PRODUCT = 1e-15
+
 
 class NoStationaryRate(ValueError):
     """The setting has no effective learning rate that follows from its hyperparameters."""
@@ -95,6 +101,7 @@ def refuse_without_stationary_rate(setting: OptimizerSetting) -> None:
     """Raise NoStationaryRate, saying what there is instead, where theory has no e*."""
     name = setting.optimizer
     if name == "ndadam":
+        _refuse_beyond_numbers("lr", setting)
         return
     if name == "adam" and setting.weight_decay > 0:
         raise NoStationaryRate(
@@ -115,6 +122,22 @@ def refuse_without_stationary_rate(setting: OptimizerSetting) -> None:
             f"{name} without weight decay has no stationary effective learning rate: nothing "
             "shrinks the weights, so their norm grows for ever. What it has instead is a rate that "
             f"falls with time, {instead}"
+        )
+    _refuse_beyond_numbers("weight_decay", setting)
+    if setting.lr is not None and setting.lr * setting.weight_decay < _LEAST_PRODUCT:
+        raise NoStationaryRate(
+            f"lr * weight_decay of {name} is so small that norms never settle: it must be at least "
+            f"{_LEAST_PRODUCT:g} for a stationary rate, got lr = {setting.lr:g} and weight_decay = "
+            f"{setting.weight_decay:g}"
+        )
+
+
+def _refuse_beyond_numbers(field: str, setting: OptimizerSetting) -> None:
+    value = getattr(setting, field)
+    if value is not None and not _LEAST <= value <= 1 / _LEAST:
+        raise NoStationaryRate(
+            f"{field} of {setting.optimizer} must be from {_LEAST:g} to {1 / _LEAST:g} for a rate "
+            f"that numbers can hold, got {value:g}"
         )
 
 

@@ -6,7 +6,7 @@ gradient is orthogonal to it (Euler), which one backward pass can check (``probe
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -37,11 +37,15 @@ class ProbeResult:
     Attributes:
         classes: Layer -> class of each of its vectors. "invariant": the loss ignores the size of
             this vector. "jointly_invariant": it ignores a common factor on all vectors that write
-            to the same residual channel. "eps_limited": between the thresholds, and below them
+            to the same residual channel, or to channels that group or layer normalisation reads
+            together. "eps_limited": between the thresholds, and below them
             without the eps of normalisations. "neither": the size matters, or the gradient was
             zero.
         cosines: Layer -> |cos| of the angle between gradient and vector.
         streams: Residual streams that were judged together: (layer, first channel) of each writer.
+            A layer by itself is one whose channels are normalised in groups.
+        spans: Of each stream, how many neighbouring channels were judged together: 1 before batch
+            normalisation, all before layer normalisation.
         frozen: Layers that are not trained. Their vectors, without gradients, are "neither".
         limited_by_eps: Layers most of whose vectors only the eps of a normalisation keeps from
             being invariant, however far: a smaller eps makes them so.
@@ -50,6 +54,7 @@ class ProbeResult:
     classes: dict[str, tuple[VectorClass, ...]]
     cosines: dict[str, tuple[float, ...]]
     streams: tuple[Stream, ...] = ()
+    spans: tuple[int, ...] = ()
     frozen: tuple[str, ...] = ()
     limited_by_eps: tuple[str, ...] = ()
 
@@ -97,10 +102,12 @@ def probe(
     if residual_groups is None and callable(own):
         residual_groups = own()
     streams = found.streams if residual_groups is None else _by_layer(residual_groups, vectors)
-    judged = _judged(found, vectors, streams)
+    streams, spans = _with_spans(streams, found.spans)
+    units = unit_index(vectors, parameters_of(streams, vectors), spans)
+    judged = _judged(found, vectors, *units)
     codes, saved = judged.codes, torch.zeros_like(judged.codes, dtype=torch.bool)
     if found.has_eps and bool((codes >= EPS_LIMITED).any()):
-        bare = _judged(gradients(model, batch, loss, without_eps=True), vectors, streams)
+        bare = _judged(gradients(model, batch, loss, without_eps=True), vectors, *units)
         saved = (codes >= EPS_LIMITED) & (bare.codes < EPS_LIMITED)
         judged = replace(judged, cosines=torch.minimum(judged.cosines, bare.cosines))
     codes[(codes == EPS_LIMITED) & ~saved] = NEITHER
@@ -111,6 +118,7 @@ def probe(
         {v.layer: tuple(CLASSES[code] for code in part) for v, part, _, _ in parts},
         {v.layer: tuple(part.tolist()) for v, _, part, _ in parts},
         tuple(streams),
+        tuple(spans),
         frozen=tuple(v.layer for v in vectors if not v.parameter.requires_grad),
         limited_by_eps=tuple(v.layer for v, _, _, part in parts if 2 * int(part.sum()) > v.count),
     )
@@ -130,31 +138,29 @@ class _Judged:
     codes: Tensor
     cosines: Tensor
     lengths: Tensor
+    units: Tensor
 
 
 def _judged(
-    found: Gradients, vectors: Sequence[WeightVectors], streams: Sequence[Stream]
+    found: Gradients, vectors: Sequence[WeightVectors], units: Tensor, num_units: int
 ) -> _Judged:
     gw, gg, ww = found.gw.cpu(), found.gg.cpu(), found.ww.cpu()
     lengths = torch.cat(
         [torch.full((v.count,), float(v.length), device="cpu") for v in vectors]
     ).to(gw)
-    alone = _Judged(_judge(gw, gg, ww, lengths), _cosine(gw, gg, ww), lengths)
-    if not streams:
-        return alone
-    units, num_units = unit_index(vectors, parameters_of(streams, vectors))
-    return _judged_jointly(alone, gw, gg, ww, units, num_units)
+    alone = _Judged(_judge(gw, gg, ww, lengths), _cosine(gw, gg, ww), lengths, units)
+    return _judged_jointly(alone, gw, gg, ww, num_units)
 
 
 def _demote_chance_(judged: _Judged, vectors: Sequence[WeightVectors]) -> None:
-    """Make "neither" of the few vectors of a layer that a random gradient would have orthogonal.
+    """Make "neither" of the few units of a layer that a random gradient would have orthogonal.
 
     A random direction in d dimensions has |cos| < c with probability 2 c sqrt(d / 2 pi).
     """
-    parts = (judged.codes, judged.cosines, judged.lengths)
-    for codes, cosines, lengths in zip(*(_split(t, vectors) for t in parts), strict=True):
+    parts = (judged.codes, judged.cosines, judged.lengths, judged.units)
+    for codes, cosines, lengths, units in zip(*(_split(t, vectors) for t in parts), strict=True):
         passed = codes < EPS_LIMITED
-        k, n = int(passed.sum()), len(codes)
+        k, n = len(units[passed].unique()), len(units.unique())
         if k == 0:
             continue
         c, d = float(cosines[passed].max()), float(lengths[passed].max())
@@ -178,25 +184,36 @@ def _by_layer(
     ]
 
 
+def _with_spans(
+    streams: Sequence[Stream], spans: Mapping[str, int]
+) -> tuple[list[Stream], list[int]]:
+    """Streams, with those of layers that only a span ties together, and the span of each."""
+    listed = {layer for stream in streams for layer, _ in stream}
+    found = [*streams, *(((layer, 0),) for layer in spans if layer not in listed)]
+    return found, [math.lcm(*(spans.get(layer, 1) for layer, _ in stream)) for stream in found]
+
+
 def unit_index(
     vectors: Sequence[WeightVectors],
     residual_groups: Sequence[Sequence[tuple[Tensor, int]]],
+    spans: Sequence[int] | None = None,
 ) -> tuple[Tensor, int]:
     """Number every vector by the residual channel it writes to; others get numbers of their own.
 
+    ``spans`` says of each group how many neighbouring channels have one number; None: one.
     Returns the numbers (N,) in the order of ``vectors`` and how many numbers there are.
     """
-    stream_of: dict[Tensor, tuple[int, int]] = {}
+    stream_of: dict[Tensor, tuple[int, int, int]] = {}
     next_unit = 0
-    for stream in residual_groups:
+    for stream, span in zip(residual_groups, spans or [1] * len(residual_groups), strict=True):
         for parameter, channel in stream:
-            stream_of[parameter] = (next_unit, channel)
+            stream_of[parameter] = (next_unit, channel, span)
         next_unit += max((channel + len(p) for p, channel in stream), default=0)
     parts = []
     for v in vectors:
         if v.parameter in stream_of:
-            first, channel = stream_of[v.parameter]
-            parts.append(torch.arange(v.count, device="cpu") + first + channel)
+            first, channel, span = stream_of[v.parameter]
+            parts.append(first + (torch.arange(v.count, device="cpu") + channel) // span)
         else:
             parts.append(torch.arange(v.count, device="cpu") + next_unit)
             next_unit += v.count
@@ -216,14 +233,13 @@ def _judge(gw: Tensor, gg: Tensor, ww: Tensor, lengths: Tensor) -> Tensor:
     return codes
 
 
-def _judged_jointly(
-    alone: _Judged, gw: Tensor, gg: Tensor, ww: Tensor, units: Tensor, num_units: int
-) -> _Judged:
-    """Give vectors that share a residual channel the verdict on their sum.
+def _judged_jointly(alone: _Judged, gw: Tensor, gg: Tensor, ww: Tensor, num_units: int) -> _Judged:
+    """Give vectors of one unit the verdict on their sum.
 
     One by one some would pass by chance: where two share a channel, their radial parts are equal
     and opposite.
     """
+    units = alone.units
 
     def per_unit(values: Tensor) -> Tensor:
         return values.new_zeros(num_units).index_add_(0, units, values)
@@ -238,4 +254,5 @@ def _judged_jointly(
         torch.where(shared, joint[units], alone.codes),
         torch.where(shared, _cosine(*sums)[units], alone.cosines),
         torch.where(shared, lengths[units], alone.lengths),
+        units,
     )

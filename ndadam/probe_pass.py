@@ -39,6 +39,8 @@ class Gradients:
     gg: Tensor  # ||g||^2, (N,)
     ww: Tensor  # ||w||^2, (N,)
     streams: list[Stream]
+    #: Layer -> channels that the normalisations after it read together, where more than one.
+    spans: dict[str, int]
     #: Whether the loss went through a normalisation that has an eps.
     has_eps: bool
 
@@ -64,11 +66,11 @@ def _pass(
     vectors = weight_vectors(twin)
     eps = _Eps(_NO_EPS if without_eps else None)
     with same_randomness_after(), torch.enable_grad(), eps:
-        value, streams = find_streams(vectors, lambda: loss(twin, converted(batch, dtype)))
+        value, streams, spans = find_streams(vectors, lambda: loss(twin, converted(batch, dtype)))
         _refuse_no_loss(value)
         torch.autograd.backward(value)
     gw, gg, ww = (torch.cat(parts) for parts in zip(*map(_moments, vectors), strict=True))
-    return Gradients(gw, gg, ww, streams, eps.has_eps)
+    return Gradients(gw, gg, ww, streams, spans, eps.has_eps)
 
 
 class _Eps(TorchFunctionMode):

@@ -1,9 +1,11 @@
-"""Find which layers of any network add up into the same channels, by following one forward pass.
+"""Find which vectors of any network share a length, by following one forward pass.
 
 Vectors that write to one residual channel are invariant only together: a common factor on all of
-them is undone by the normalisation that reads the stream, a factor on one of them is not.
+them is undone by the normalisation that reads the stream, a factor on one of them is not. So are
+those that write to channels which group or layer normalisation reads together.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -14,7 +16,8 @@ from ndadam.weight_vectors import WeightVectors
 
 T = TypeVar("T")
 
-#: A residual stream: (layer, the channel of the stream that its first vector writes to).
+#: A residual stream: (layer, the channel of the stream that its first vector writes to). One of a
+#: single layer stands for channels that are read together.
 Stream = tuple[tuple[str, int], ...]
 
 #: Where a layer's output channels are, by the function that computes it.
@@ -31,21 +34,23 @@ _PASSES = frozenset(
     | {f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)}
     | {"contiguous", "clone", "to", "float", "double", "detach", "alias"}
 )
+_NORMS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm"})
 
 
 def find_streams(
     vectors: Iterable[WeightVectors], forward: Callable[[], T]
-) -> tuple[T, list[Stream]]:
-    """What ``forward`` returns, and the streams that two layers or more write to in it.
+) -> tuple[T, list[Stream], dict[str, int]]:
+    """What ``forward`` returns, the streams that two layers or more write to, and layer -> span.
 
-    Sums of convolutions or of linear layers are followed through activations, pooling and dropout,
-    which pass a factor on a channel on; what goes through anything else starts anew. Raises
-    whatever ``forward`` raises.
+    The span of a layer is the number of neighbouring channels that the normalisations after it read
+    together, where that is more than one. Sums of convolutions or of linear layers are followed
+    through activations, pooling and dropout, which pass a factor on a channel on; what goes through
+    anything else starts anew. Raises whatever ``forward`` raises.
     """
     follower = _Follower(vectors)
     with follower:
         result = forward()
-    return result, follower.streams()
+    return result, follower.streams(), follower.spans()
 
 
 class _Follower(TorchFunctionMode):
@@ -58,6 +63,7 @@ class _Follower(TorchFunctionMode):
         self._parent: list[int] = []
         self._layer_of: list[str] = []
         self._counts: list[int] = []
+        self._spans: list[int] = []
         self._writer: dict[int, tuple[int, int]] = {}  # id -> (writer, channel dim)
         self._alive: list[Tensor] = []  # so that no id comes twice
 
@@ -81,11 +87,16 @@ class _Follower(TorchFunctionMode):
             weight = args[1] if len(args) > 1 else kwargs.get("weight")
             self._write(weight, result, _WRITES[name])
             return
+        values = (*args, *kwargs.values())
+        if name in _NORMS:
+            for writer, dim in (self._writer[id(v)] for v in values if id(v) in self._writer):
+                span = _span(name, args, kwargs, result, dim)
+                # Blocks of 2 channels and blocks of 3 tie 6 channels together.
+                self._spans[writer] = math.lcm(self._spans[writer], span)
         if name not in _ADDS and name not in _PASSES:
             return
-        values = (*args, *kwargs.values())
         found = [self._writer[id(v)] for v in values if id(v) in self._writer]
-        found = [(w, dim) for w, dim in found if self._spans(w, dim, result)]
+        found = [(w, dim) for w, dim in found if self._keeps_channels(w, dim, result)]
         if not found:
             return
         for writer, _ in found[1:]:
@@ -103,9 +114,10 @@ class _Follower(TorchFunctionMode):
             self._parent.append(writer)
             self._layer_of.append(layer.layer)
             self._counts.append(layer.count)
+            self._spans.append(1)
         self._keep(result, (writer, dim))
 
-    def _spans(self, writer: int, dim: int, result: Tensor) -> bool:
+    def _keeps_channels(self, writer: int, dim: int, result: Tensor) -> bool:
         """Whether a result still has the stream's channels where they were."""
         return result.dim() > 1 and result.shape[dim] == self._counts[writer]
 
@@ -118,14 +130,43 @@ class _Follower(TorchFunctionMode):
             writer = self._parent[writer]
         return writer
 
+    def _members(self) -> list[list[int]]:
+        """Writers that write to the same stream, in the order in which the streams begin."""
+        members: dict[int, list[int]] = {}
+        for writer in range(len(self._layer_of)):
+            members.setdefault(self._root(writer), []).append(writer)
+        return list(members.values())
+
     def streams(self) -> list[Stream]:
         """Streams of at least two layers, in the order in which they begin."""
-        members: dict[int, list[str]] = {}
-        for writer, layer in enumerate(self._layer_of):
-            members.setdefault(self._root(writer), []).append(layer)
         return [
-            tuple((layer, 0) for layer in layers) for layers in members.values() if len(layers) > 1
+            tuple((self._layer_of[writer], 0) for writer in writers)
+            for writers in self._members()
+            if len(writers) > 1
         ]
+
+    def spans(self) -> dict[str, int]:
+        """Layer -> channels of its stream that are read together, if more than one."""
+        found = {}
+        for writers in self._members():
+            span = math.lcm(*(self._spans[writer] for writer in writers))
+            found.update({self._layer_of[writer]: span for writer in writers if span > 1})
+        return found
+
+
+def _span(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, dim: int
+) -> int:
+    """How many neighbours along ``dim`` a normalisation divides by the same number."""
+    at, count = dim % result.dim(), result.shape[dim]
+    if name in ("layer_norm", "rms_norm"):
+        shape = args[1] if len(args) > 1 else kwargs["normalized_shape"]
+        return count if at >= result.dim() - len(shape) else 1
+    if at != 1:  # these take dimension 1 for the channels, and average over those behind it
+        return count
+    if name == "group_norm":
+        return count // int(args[1] if len(args) > 1 else kwargs["num_groups"])
+    return 1
 
 
 def parameters_of(

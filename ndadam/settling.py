@@ -1,6 +1,7 @@
 """How long a run takes until its effective learning rate is stationary. Imports only ``math``."""
 
 import math
+from collections.abc import Mapping
 
 from ndadam.optimizer_laws import (
     Level,
@@ -39,6 +40,24 @@ def settling_steps(
         )
         for side, setting in (("source", source), ("target", matched))
     }
+
+
+def or_forget_sooner(
+    source: OptimizerSetting, target: OptimizerSetting, waits: Mapping[str, int], start: int
+) -> str:
+    """ ", or …" after a refusal of what has not settled at ``start``: the beta2 that would do too.
+
+    Empty where no beta2 of ND-Adam's would. ``waits`` are ``settling_steps``.
+    """
+    late = [side for side, steps in waits.items() if steps > start]
+    setting = {"source": source, "target": target}[late[0]]
+    if len(late) > 1 or setting.optimizer != "ndadam" or start < _BURN_LEAST:
+        return ""
+    beta1, beta2 = setting.betas
+    enough = math.floor((1 - _BURN_BETA2 / start) * 1e4) / 1e4
+    if enough >= beta2 or burn_in_steps((beta1, enough)) > start:
+        return ""
+    return f", or a beta2 of the {late[0]} of at most {enough:.4f} instead of {beta2:g}"
 
 
 def burn_in_steps(betas: tuple[float, float]) -> int:

@@ -47,7 +47,7 @@ from ndadam.optimizer_laws import (
     step_ratio,
     tangential_factor,
 )
-from ndadam.settling import SETTLING_TIMES, burn_in_steps, settling_steps
+from ndadam.settling import SETTLING_TIMES, burn_in_steps, or_forget_sooner, settling_steps
 
 __all__ = [
     "CRITERIA",
@@ -70,6 +70,7 @@ __all__ = [
     "lag_curve",
     "level_factor",
     "lr_of_effective_lr",
+    "or_forget_sooner",
     "predict",
     "rate_of_curve",
     "relaxation_steps",

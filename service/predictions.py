@@ -216,6 +216,8 @@ def _in_fields(side: str, arm: PredictionArm, reason: str) -> tuple[str, str]:
     """The field that leaves an arm without a stationary rate, and the sentence about it."""
     if arm.optimizer == "adam":
         return f"{side}.optimizer", reason
+    if arm.optimizer == "ndadam":
+        return f"{side}.alpha_v", reason
     if arm.decay_on == "scalars":
         return f"{side}.decay_on", f"decay_on 'scalars' spares the weight vectors: {reason}"
     return f"{side}.weight_decay", reason

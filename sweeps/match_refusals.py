@@ -12,7 +12,7 @@ from ndadam.optimizer_laws import (
     beta2_equivalent,
     refuse_without_stationary_rate,
 )
-from ndadam.theory import settling_steps
+from ndadam.theory import or_forget_sooner, settling_steps
 from worker.config import FieldError
 
 if TYPE_CHECKING:
@@ -128,9 +128,10 @@ def _refuse_early_window(spec: MatchSpec, start: int) -> None:
     if start < settled:
         # The default window starts at 7/12 of the run.
         enough = math.ceil(settled * 12 / 7 / 100) * 100
+        sooner = or_forget_sooner(spec.source_setting, spec.target_setting, waits, start)
         raise FieldError(
             "base.steps" if spec.window is None else "window",
             f"the {side} is stationary only after about {settled} steps, and the window starts "
-            f"at {start}; base.steps = {enough} would do with the default window, got "
+            f"at {start}; base.steps = {enough} would do with the default window{sooner}; got "
             f"{spec.num_steps}",
         )

@@ -1,6 +1,8 @@
 """The measured match without a service: on a network of one's own, in one's own loop."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -163,7 +165,11 @@ def test_a_layer_that_runs_away_while_the_loss_stays_finite_ends_the_match_too()
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_steps": 600, "betas": (0.9, 0.995)}, "num_steps = 1029 would do"),
+        (
+            {"num_steps": 600, "betas": (0.9, 0.995)},
+            "num_steps = 1029 would do, or a beta2 of "
+            "the target of at most 0.9914 instead of 0.995",
+        ),
         ({"num_steps": 90}, "a run of 576 steps would do"),
         ({"num_steps": 90, "sgd": SGD | {"weight_decay": 1e-3}}, "a run of 1715 steps would do"),
         ({"seeds": 3}, "seeds must be a sequence of whole numbers, got 3"),
@@ -256,3 +262,21 @@ def test_a_calibration_run_corrects_the_shape_and_leaves_the_size_to_the_rate():
     assert corrected(0) == pytest.approx(math.exp(0.05), rel=0.01)
     assert corrected(500) == pytest.approx(1.0, rel=0.01)
     assert corrected(999) == pytest.approx(math.exp(-0.05), rel=0.01)
+
+
+def test_the_guides_code_is_not_refused():
+    """What it shows begins to train: it may be copied as it stands."""
+    text = (Path(__file__).parents[2] / "docs" / "matching.md").read_text()
+    (block,) = re.findall(r"```python\n(match = .*?)```", text, re.DOTALL)
+
+    class Trained(Exception):
+        pass
+
+    def loss_of_a_copy(model, batch):
+        if model.training and next(model.parameters()).dtype == torch.float32:
+            raise Trained  # the probe's copy is of double precision
+        return loss(model, batch)
+
+    names = {"ndadam": ndadam, "model": network(), "batches": batches, "loss": loss_of_a_copy}
+    with pytest.raises(Trained):
+        exec(block, names)

@@ -174,7 +174,7 @@ def test_streams_found_are_those_that_a_wide_residual_network_lists():
     listed = [s for s in probe(model, images(), loss).streams if len(s) > 1]
     vectors = weight_vectors(model)
 
-    _, found = find_streams(vectors, lambda: loss(model, images()))
+    _, found, _ = find_streams(vectors, lambda: loss(model, images()))
 
     assert [sorted(s) for s in found] == [sorted(s) for s in listed]
 

@@ -250,12 +250,31 @@ def test_a_level_must_be_chosen_where_momentum_and_beta1_differ():
         ),
         (OptimizerSetting("sgd", lr=0.1), "sgd without weight decay.*norm grows for ever"),
         (OptimizerSetting("adamw", lr=0.1), "adamw without weight decay"),
+        (
+            OptimizerSetting("sgd", lr=1e-9, weight_decay=1e-9, momentum=0.9),
+            "lr . weight_decay of sgd is so small that norms never settle: it must be at least "
+            "1e-15 for a stationary rate, got lr = 1e-09 and weight_decay = 1e-09",
+        ),
+        (
+            OptimizerSetting("adamw", lr=1e-3, weight_decay=1e-300),
+            "weight_decay of adamw must be from 1e-50 to .* got 1e-300",
+        ),
+        (OptimizerSetting("ndadam", lr=1e300), "lr of ndadam must be from 1e-50 .* got 1e.300"),
     ],
 )
 def test_settings_without_a_stationary_rate_are_refused_with_what_they_have(setting, message):
     for source, target in ((setting, NDADAM), (SGD, setting)):
         with pytest.raises(NoStationaryRate, match=message):
             predict(source, target, num_steps=3_000)
+
+
+@pytest.mark.parametrize("decay", [1e-50, 1e-20, 1e20, 1e50])
+def test_any_product_that_is_a_number_has_an_answer_whatever_the_decay(decay):
+    target = OptimizerSetting("adamw", weight_decay=decay)
+
+    rate = predict(SGD, target, num_steps=3_000).criteria["stationary"].rate
+
+    assert rate * decay == pytest.approx(1e-3, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,15 @@ class TestPredict:
             ({"target": {"optimizer": "adamw"}}, "target.weight_decay"),
             ({"source": SGD | {"alpha_v": 0.05}}, "source.alpha_v"),
             ({"source": SGD | {"lr": 0.0}}, "source"),
+            ({"source": SGD | {"lr": 1e-300}}, "source.weight_decay"),
+            ({"target": {"optimizer": "sgd", "weight_decay": 1e300}}, "target.weight_decay"),
+            (
+                {
+                    "source": {"optimizer": "ndadam", "alpha_v": 1e-300},
+                    "target": {"optimizer": "adamw", "weight_decay": 0.1},
+                },
+                "source.alpha_v",
+            ),
             ({"source": {"optimizer": "lion"}}, "source.optimizer"),
             ({"target": {"optimizer": "adamw", "dampening": 0.5}}, "target.dampening"),
             ({"source": SGD | {"optimizer": "sgdw", "nesterov": True}}, "source.nesterov"),

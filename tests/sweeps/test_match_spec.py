@@ -73,7 +73,8 @@ def refusals(**changes):
         (
             {"target": {"betas": [0.9, 0.999]}},
             "base.steps",
-            "the target is stationary only after about 3000 steps",
+            "base.steps = 5200 would do with the default window, or a beta2 of the target of at "
+            "most 0.9978 instead of 0.999; got 2400",
         ),
         ({"max_corrections": 4}, "max_corrections", "got 4"),
         ({"calibration_steps": 350}, "calibration_steps", "from 420"),
