@@ -5,7 +5,10 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +23,7 @@ from worker.device_host_client import HostedError
 from worker.device_host_wire import host_address
 from worker.digits import prepare_digits
 
-PATIENCE = 120.0
+PATIENCE = 480.0
 SHARED = {"gpus": 1, "trials_per_gpu": 2}
 
 
@@ -35,20 +38,36 @@ def host_of(out: Path) -> psutil.Process | None:
     """The process that trains a batch's runs on the CPU."""
     address = str(host_address(host_key(out, "None 0")))
     for process in psutil.process_iter(["cmdline"]):
-        if address in (process.info["cmdline"] or []) and process.ppid() != os.getpid():
-            return process
+        if address in (process.info["cmdline"] or []):
+            # Who starts it has the same command line, and no group of its own.
+            with suppress(ProcessLookupError):
+                if os.getpgid(process.pid) == process.pid:
+                    return process
     return None
 
 
 def checkpointed(out: Path) -> set[str]:
-    return {path.parent.name for path in out.glob("checkpoints/*/step-*.ckpt")}
+    """Runs with a checkpoint behind their first step."""
+    found = out.glob("checkpoints/*/step-*.ckpt")
+    return {path.parent.name for path in found if int(path.stem.removeprefix("step-"))}
 
 
-def wait_for(condition: object) -> None:
+@contextmanager
+def standing_still(process: psutil.Process) -> Iterator[None]:
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """What a condition answers once it is met."""
     deadline = time.monotonic() + PATIENCE
-    while not condition():  # type: ignore[operator]
+    while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    return found
 
 
 @pytest.mark.stack
@@ -66,8 +85,15 @@ def test_runs_of_one_process_stop_lose_their_host_and_are_what_they_are_alone(
     bad = write_spec(tmp_path, name="bad", base={"optimizer": "sgd", "lr": 1e30}, resources=SHARED)
     given = (path, bad, "--out", out, "--data-home", data_home, "--checkpoint-seconds", 0.1)
     batch = start(*given)
+    assert batch.stderr is not None
+    host = wait_for(lambda: host_of(out))
+    with standing_still(host):  # so that it begins with both at once
+        begun = (line for line in batch.stderr if ": begins" in line)
+        assert [next(begun) for _ in range(2)]
     wait_for(lambda: len(checkpointed(out)) == 2)
-    batch.send_signal(signal.SIGINT)
+    with standing_still(host):  # so that neither ends before it is to stop
+        batch.send_signal(signal.SIGINT)
+        wait_for(lambda: len(list(out.glob("checkpoints/*/stop"))) == 2)
     _, progress = batch.communicate(timeout=PATIENCE)
     assert batch.returncode == 3, progress
     assert len(re.findall(r"stopped at step [\d,]+ with a checkpoint", progress)) == 2, progress
