@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.interpreter import leave_out_idle_checks
 from worker import TrainConfig
 from worker.datasets import Arrays, write_dataset
 from worker.digits import prepare_digits
@@ -13,6 +14,11 @@ from worker.digits import prepare_digits
 def _one_thread():
     # Two test processes on two cores would fight, and sums depend on the number of threads.
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interpreter():
+    leave_out_idle_checks()
 
 
 def made_up_arrays(side=8, channels=3, classes=4, train=96, test=24, seed=0):
