@@ -17,13 +17,14 @@ import worker
 from worker import Measurement, TrainConfig, evaluation
 from worker.augment import plain
 from worker.checkpoint_writer import CheckpointWriter
+from worker.datasets import write_dataset
 from worker.device import choose_device
 from worker.device_plan import DevicePlan, RecordRead
 from worker.graph_recorder import GraphRecorder
 from worker.run_state import Run
 from worker.turns import Turn
 
-from .conftest import result_of
+from .conftest import made_up_arrays, result_of
 
 #: Deterministic runs take the plain loop all the same.
 train = partial(worker.train, replay_steps=True)
@@ -56,6 +57,21 @@ def _replays(monkeypatch):
     monkeypatch.setattr(GraphRecorder, "_capture", lambda self, launches: Replay(launches))
 
 
+@pytest.fixture(scope="module")
+def few_home(tmp_path_factory):
+    """A data home with ``few``: a quarter of ``colours``. The interpreter takes image by image."""
+    home = tmp_path_factory.mktemp("few")
+    arrays = made_up_arrays(train=26, test=6)
+    write_dataset("few", home, arrays, classes=tuple("abcd"), source="made up")
+    return home
+
+
+@pytest.fixture
+def few_config(tiny_config):
+    """``tiny_config`` with batches a quarter as large: as many of them make an epoch."""
+    return variant(tiny_config, dataset="few", batch_size=5)
+
+
 def variant(config, **fields):
     base = config.model_dump(exclude_unset=True)
     if fields.get("optimizer", "ndadam") != "ndadam":
@@ -74,14 +90,14 @@ def run(config, home, **options):
 # Small rates: the two round differently, and large ones turn that into other weights.
 @pytest.mark.parametrize(
     "fields",
-    [{"alpha_v": 0.005}, {"optimizer": "sgd", "lr": 0.01, "last_batch": "keep", "batch_size": 40}],
+    [{"alpha_v": 0.005}, {"optimizer": "sgd", "lr": 0.01, "last_batch": "keep", "batch_size": 10}],
     ids=["ndadam", "sgd, kept batch"],
 )
-def test_a_run_of_replays_reports_what_the_loop_does(fields, data_home, tiny_config):
-    config = variant(tiny_config, steps=11, **fields)
+def test_a_run_of_replays_reports_what_the_loop_does(fields, few_home, few_config):
+    config = variant(few_config, steps=11, **fields)
 
-    replayed = run(config, data_home)
-    loop = run(variant(config, deterministic=True, **fields), data_home)
+    replayed = run(config, few_home)
+    loop = run(variant(config, deterministic=True, **fields), few_home)
 
     for (*progress, metrics), (*expected, others) in zip(replayed, loop, strict=True):
         assert progress == expected
@@ -90,25 +106,25 @@ def test_a_run_of_replays_reports_what_the_loop_does(fields, data_home, tiny_con
             assert metrics[name] == pytest.approx(value, rel=1e-3), name
 
 
-def test_replays_go_on_from_a_checkpoint(data_home, tiny_config, tmp_path):
+def test_replays_go_on_from_a_checkpoint(few_home, few_config, tmp_path):
     """Inside an epoch, before and after the capture."""
-    config = variant(tiny_config, steps=8)
-    whole = run(config, data_home)
+    config = variant(few_config, steps=8)
+    whole = run(config, few_home)
     questions = iter(range(100))
     stop = {"checkpoint_dir": tmp_path, "stop": lambda: next(questions) in (2, 8)}
 
-    parts = [report for _ in range(3) for report in run(config, data_home, **stop)]
+    parts = [report for _ in range(3) for report in run(config, few_home, **stop)]
 
     assert parts == whole
 
 
-def test_no_checkpoint_is_written_beside_a_recording(data_home, tiny_config, monkeypatch):
+def test_no_checkpoint_is_written_beside_a_recording(few_home, few_config, monkeypatch):
     recorded = []
     monkeypatch.setattr(
         CheckpointWriter, "finish", lambda self: recorded.append(len(run.steps._graphs))
     )
-    config = variant(tiny_config).resolved()
-    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+    config = variant(few_config).resolved()
+    run = Run(config, few_home, choose_device(config), None, lambda: False, replay_steps=True)
 
     for _ in range(6):
         run.take_step()
@@ -118,20 +134,20 @@ def test_no_checkpoint_is_written_beside_a_recording(data_home, tiny_config, mon
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
-def test_a_divergence_is_found_in_the_record(data_home, tiny_config, monkeypatch):
+def test_a_divergence_is_found_in_the_record(few_home, few_config, monkeypatch):
     monkeypatch.setattr("worker.tally.DRAIN_STEPS", 4)
-    config = variant(tiny_config, optimizer="sgd", lr=1e12, steps=500, report_every=500)
+    config = variant(few_config, optimizer="sgd", lr=1e12, steps=500, report_every=500)
 
-    (last,) = train(config, data_home=data_home)
+    (last,) = train(config, data_home=few_home)
 
     assert last.status == "diverged"
     assert last.diverged_at_step <= 8
 
 
-def test_a_run_is_freed_as_soon_as_it_is_dropped(data_home, tiny_config):
+def test_a_run_is_freed_as_soon_as_it_is_dropped(few_home, few_config):
     """What a card holds for it must not wait for the garbage collector."""
-    config = variant(tiny_config).resolved()
-    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+    config = variant(few_config).resolved()
+    run = Run(config, few_home, choose_device(config), None, lambda: False, replay_steps=True)
     for _ in range(2):
         run.take_step()
         result_of(run._evaluate())
@@ -147,9 +163,9 @@ def test_a_run_is_freed_as_soon_as_it_is_dropped(data_home, tiny_config):
         gc.enable()
 
 
-def test_learning_rates_are_those_of_the_schedule(data_home, tiny_config):
-    config = variant(tiny_config, lr_schedule=((0, 0.0), (6, 1.0), (12, 0.1)), steps=12).resolved()
-    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+def test_learning_rates_are_those_of_the_schedule(few_home, few_config):
+    config = variant(few_config, lr_schedule=((0, 0.0), (6, 1.0), (12, 0.1)), steps=12).resolved()
+    run = Run(config, few_home, choose_device(config), None, lambda: False, replay_steps=True)
 
     for step in range(5):
         run.take_step()
@@ -205,10 +221,10 @@ def _host_work(monkeypatch):
 @pytest.mark.usefixtures("_host_work")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("optimizer", ["sgd", "ndadam"])
-def test_nothing_waits_for_a_card_before_a_run_settles(optimizer, data_home, tiny_config):
+def test_nothing_waits_for_a_card_before_a_run_settles(optimizer, few_home, few_config):
     """Steps, what a report measures in them, and the evaluation behind it."""
-    config = variant(tiny_config, optimizer=optimizer, steps=20).resolved()
-    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+    config = variant(few_config, optimizer=optimizer, steps=20).resolved()
+    run = Run(config, few_home, choose_device(config), None, lambda: False, replay_steps=True)
     for _ in range(5):
         run.take_step()
     for _ in range(2):  # The second evaluation is all replays.
@@ -230,7 +246,9 @@ def test_a_replayed_evaluation_is_that_of_single_calls_to_the_bit(
 ):
     """Several sizes of batch, sets in turn, weights and statistics that change in between."""
     monkeypatch.setitem(evaluation.BATCH, "cpu", 10)
-    config = variant(tiny_config, test_evaluation="curve", steps=9, report_every=3).resolved()
+    config = variant(
+        tiny_config, batch_size=5, test_evaluation="curve", steps=9, report_every=3
+    ).resolved()
     run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
     data, program = run.data, run.steps._program
     for _ in range(3):
@@ -252,9 +270,9 @@ def test_a_replayed_evaluation_is_that_of_single_calls_to_the_bit(
     assert all(batch._graph is not None for batch in recorded)
 
 
-def test_weights_that_are_not_finite_are_seen_by_a_replayed_evaluation(data_home, tiny_config):
-    config = variant(tiny_config).resolved()
-    run = Run(config, data_home, choose_device(config), None, lambda: False, replay_steps=True)
+def test_weights_that_are_not_finite_are_seen_by_a_replayed_evaluation(few_home, few_config):
+    config = variant(few_config).resolved()
+    run = Run(config, few_home, choose_device(config), None, lambda: False, replay_steps=True)
     for spoilt in (False, True):
         if spoilt:
             run.model.head.weight.data[0] = math.nan
@@ -307,10 +325,10 @@ def test_a_measured_run_of_replays_records_what_the_loop_does(
 
 
 @pytest.mark.usefixtures("_captures_early")
-def test_a_measured_run_has_a_graph_for_each_thing_done_around_a_step(data_home, tiny_config):
+def test_a_measured_run_has_a_graph_for_each_thing_done_around_a_step(few_home, few_config):
     measurement = Measurement(shadow_betas=SHADOW, stop=4, every=2)
-    config = variant(tiny_config, steps=40, optimizer="sgd", lr=0.01).resolved()
-    run = Run(config, data_home, choose_device(config), measurement, lambda: False)
+    config = variant(few_config, steps=40, optimizer="sgd", lr=0.01).resolved()
+    run = Run(config, few_home, choose_device(config), measurement, lambda: False)
 
     for _ in range(6):
         run.take_step()
@@ -318,17 +336,17 @@ def test_a_measured_run_has_a_graph_for_each_thing_done_around_a_step(data_home,
     assert {phase.value for _, phase in run.steps._graphs} == {"passed", "carried", "recorded"}
 
 
-def test_a_measured_run_goes_on_from_a_checkpoint(data_home, tiny_config, tmp_path):
+def test_a_measured_run_goes_on_from_a_checkpoint(few_home, few_config, tmp_path):
     measurement = Measurement(shadow_betas=SHADOW, every=2)
-    config = variant(tiny_config, steps=10, optimizer="sgd", lr=0.01)
-    whole = list(train(config, data_home=data_home, measurement=measurement))
+    config = variant(few_config, steps=10, optimizer="sgd", lr=0.01)
+    whole = list(train(config, data_home=few_home, measurement=measurement))
     questions = iter(range(100))
     stop = {"checkpoint_dir": tmp_path, "stop": lambda: next(questions) == 7}
 
     parts = [
         report
         for _ in range(2)
-        for report in train(config, data_home=data_home, measurement=measurement, **stop)
+        for report in train(config, data_home=few_home, measurement=measurement, **stop)
     ]
 
     assert [r.series for r in parts] == [r.series for r in whole]
@@ -336,14 +354,14 @@ def test_a_measured_run_goes_on_from_a_checkpoint(data_home, tiny_config, tmp_pa
         assert parts[-1].metrics[name] == whole[-1].metrics[name], name
 
 
-def test_a_closed_loop_of_replays_does_what_the_loop_does(data_home, tiny_config):
+def test_a_closed_loop_of_replays_does_what_the_loop_does(few_home, few_config):
     """Its rate follows from what was measured, step by step."""
     fields = {"follow": ((0, 0.004), (12, 0.002)), "alpha_s": 0.001}
-    config = variant(tiny_config, steps=12, **fields)
+    config = variant(few_config, steps=12, **fields)
 
-    replayed = list(train(config, data_home=data_home, measurement=Measurement()))
+    replayed = list(train(config, data_home=few_home, measurement=Measurement()))
     exact = variant(config, deterministic=True)
-    loop = list(train(exact, data_home=data_home, measurement=Measurement()))
+    loop = list(train(exact, data_home=few_home, measurement=Measurement()))
 
     for report, other in zip(replayed, loop, strict=True):
         assert report.metrics["alpha_v"] == pytest.approx(other.metrics["alpha_v"], rel=2e-3)
