@@ -1,10 +1,12 @@
 """The typed client against a real server."""
 
 import threading
+import time
 
 import pytest
 import uvicorn
 
+from service import client as module
 from service.client import Client, ServiceRefused, ServiceUnreachable
 from service.ports import listen
 from service.routes import events as route
@@ -79,14 +81,12 @@ def test_watch_gives_every_event_until_the_sweep_is_finished(service, store, tra
     assert seen == [event.id for event in store.events(trained.id, 0, 1000)]
 
 
-def test_watch_comes_back_after_a_broken_connection_and_misses_nothing(app, store, spec):
+def test_watch_comes_back_after_a_broken_connection_and_misses_nothing(app, store, spec, held_port):
     """The server goes away in the middle and another one takes its port."""
     sweep, _ = store.create_sweep("sweep", spec, name="a")
-    first = listen("127.0.0.1", 0, 0)
-    port = first.getsockname()[1]
-    thread, server = _serve(app, first)
+    thread, server = _serve(app, held_port)
     seen = []
-    with Client(f"http://127.0.0.1:{port}") as client:
+    with Client(f"http://127.0.0.1:{held_port}") as client:
         for event in client.watch(sweep.id):
             seen.append(event.data["state"])
             if event.data["state"] == "queued" and len(seen) == 1:
@@ -94,38 +94,62 @@ def test_watch_comes_back_after_a_broken_connection_and_misses_nothing(app, stor
                 thread.join()
                 store.request(sweep.id, "pause")
                 store.request(sweep.id, "cancel")
-                thread, server = _serve(app, listen("127.0.0.1", port, 0))
+                thread, server = _serve(app, held_port)
     server.should_exit = True
     thread.join()
 
     assert seen == ["queued", "paused", "cancelled"]
 
 
-def test_a_long_silence_does_not_count_against_the_patience(store, app, spec, monkeypatch):
+class Clock:
+    """The client's time: it moves only when told, and says when it was looked at."""
+
+    def __init__(self):
+        self.now, self.was_asked = 0.0, threading.Event()
+        self.sleep = time.sleep
+
+    def monotonic(self):
+        self.was_asked.set()
+        return self.now
+
+
+def test_a_long_silence_does_not_count_against_the_patience(
+    store, app, spec, monkeypatch, held_port
+):
     """The service is well and the sweep says nothing; only then does the connection break."""
     monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.1)
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
     sweep, _ = store.create_sweep("sweep", spec, name="a")
-    first = listen("127.0.0.1", 0, 0)
-    port = first.getsockname()[1]
-    thread, server = _serve(app, first)
-    second = []
+    thread, server = _serve(app, held_port)
+    heard, second = [], []
 
     def replace():
+        clock.now = 1000.0
+        clock.was_asked.clear()
+        heard.append(clock.was_asked.wait(60))
         server.should_exit = server.force_exit = True
         thread.join()
         store.request(sweep.id, "cancel")
-        second.extend(_serve(app, listen("127.0.0.1", port, 0)))
+        second.extend(_serve(app, held_port))
 
-    threading.Timer(2.0, replace).start()
-    with Client(f"http://127.0.0.1:{port}") as client:
-        seen = [event.data["state"] for event in client.watch(sweep.id, patience=1.5)]
+    silence = threading.Thread(target=replace)
+    seen = []
+    with Client(f"http://127.0.0.1:{held_port}") as client:
+        for event in client.watch(sweep.id, patience=60):
+            seen.append(event.data["state"])
+            if len(seen) == 1:
+                silence.start()
+    silence.join()
     second[1].should_exit = True
     second[0].join()
 
+    assert heard == [True]
     assert seen == ["queued", "cancelled"]
 
 
-def _serve(app, listening):
+def _serve(app, port):
+    listening = listen("127.0.0.1", port, 0)
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
 

@@ -3,7 +3,9 @@
 import json
 import threading
 import time
+from contextlib import contextmanager
 
+import httpx2
 import pytest
 
 from service.routes import events as route
@@ -84,31 +86,37 @@ def test_events_arrive_while_the_sweep_goes_on_until_it_is_finished(client, stor
     assert events[-1][1] == "end"
 
 
-def test_a_quiet_stream_says_that_it_is_alive(client, store, spec, monkeypatch):
+@contextmanager
+def stream_of(url, sweep_id):
+    """The lines of a sweep's events, as they come."""
+    with (
+        httpx2.Client(base_url=url, timeout=60) as client,
+        client.stream("GET", f"/api/v1/sweeps/{sweep_id}/events") as response,
+    ):
+        assert response.status_code == 200
+        yield response.iter_lines()
+
+
+def test_a_quiet_stream_says_that_it_is_alive(live, store, spec, monkeypatch):
     monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
-    sweep_id = client.post("/api/v1/sweeps", json=spec).json()["id"]
-    timer = threading.Timer(0.4, store.request, (sweep_id, "cancel"))
-    timer.start()
+    sweep, _ = store.create_sweep("sweep", spec, name="quiet")
 
-    text = client.get(f"/api/v1/sweeps/{sweep_id}/events").text
-    timer.join()
-
-    assert ": ping" in text
+    with stream_of(live, sweep.id) as lines:
+        assert next(line for line in lines if line.startswith(":")) == ": ping"
+        store.request(sweep.id, "cancel")
+        assert "event: end" in list(lines)
 
 
-def test_a_deleted_sweep_ends_the_stream(client, store, spec):
-    sweep_id = client.post("/api/v1/sweeps", json=spec).json()["id"]
+def test_a_deleted_sweep_ends_the_stream(live, store, spec):
+    sweep, _ = store.create_sweep("sweep", spec, name="deleted")
 
-    def later():
-        store.request(sweep_id, "cancel")
-        store.delete_sweep(sweep_id)
+    with stream_of(live, sweep.id) as lines:
+        assert next(lines) == "event: sweep"
+        store.request(sweep.id, "cancel")
+        store.delete_sweep(sweep.id)
+        rest = list(lines)
 
-    timer = threading.Timer(0.1, later)
-    timer.start()
-    response = client.get(f"/api/v1/sweeps/{sweep_id}/events")
-    timer.join()
-
-    assert response.status_code == 200
+    assert rest[-1] == ""  # whole events alone, and then no more
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "9" * 30])

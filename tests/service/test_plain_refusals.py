@@ -93,10 +93,8 @@ def test_a_store_that_cannot_be_migrated_is_tried_again_whatever_the_reason(monk
     assert failures == []
 
 
-def test_what_does_not_answer_is_said_on_the_terminal(home, monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+def test_what_does_not_answer_is_said_on_the_terminal(home, monkeypatch, held_port):
+    nobody = f"127.0.0.1:{held_port}"
     monkeypatch.setenv("RAY_ADDRESS", nobody)
     settings = Settings(
         home=home,

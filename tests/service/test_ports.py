@@ -1,7 +1,5 @@
 """Listening sockets and the sentences of those that cannot be had."""
 
-import socket
-
 import pytest
 
 from service.ports import address, claimed_port, listen
@@ -10,9 +8,8 @@ from service.settings import SettingsError
 
 @pytest.fixture
 def taken():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
+    """A port below those that a system gives to whoever takes any: nobody takes its neighbours."""
+    with listen("127.0.0.1", None, 21_000) as server:
         yield server.getsockname()[1]
 
 

@@ -12,9 +12,12 @@ import pytest
 from service import processes
 from service.processes import Child, descendants
 
+#: Seconds; generous, for a machine that does other things beside.
+PATIENCE = 120.0
 
-def wait_for(condition, seconds=15.0):
-    deadline = time.monotonic() + seconds
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.02)
@@ -46,7 +49,7 @@ child.start_if_due()
 pathlib.Path("child").write_text(str(child.pid))
 while not stop:
     time.sleep(0.05)
-kill_descendants(5)
+kill_descendants(60)
 """
 
 
@@ -77,7 +80,7 @@ def test_everything_below_is_ended_even_a_grandchild_whose_own_parent_died(paren
 
     parent.terminate()
 
-    assert parent.wait(10) == 0
+    assert parent.wait(PATIENCE) == 0
     assert not is_alive(grandchild)
 
 

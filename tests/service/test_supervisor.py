@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import httpx2
+import psutil
 import pytest
 
 from service import supervisor
@@ -16,15 +18,16 @@ from service.client import Client
 from service.home import Endpoints, read_endpoints
 from service.processes import descendants
 from service.settings import Settings
-from tests.sweeps.mlflow_server import free_port
 
 pytestmark = pytest.mark.stack
 
 NDSWEEP = [sys.executable, "-m", "service"]
+#: Seconds; generous, for a machine that does other things beside.
+PATIENCE = 180.0
 
 
-def wait_for(condition, seconds):
-    deadline = time.monotonic() + seconds
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come in time"
         time.sleep(0.1)
@@ -56,6 +59,11 @@ def part(pid, name):
     return None
 
 
+def cpu_seconds(pid):
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
 def listens(host, port):
     with socket.socket() as client:
         return client.connect_ex((host, port)) == 0
@@ -67,55 +75,52 @@ def answers(url):
 
 
 @pytest.fixture
-def serve(home, data, monkeypatch):
+def serve(home, data, monkeypatch, held_port):
     """Start ``ndsweep serve`` on the test's home; whatever happens, it is gone afterwards."""
     started = []
     # MLflow binds its port seconds after it was chosen: another test beside may take the usual one.
-    monkeypatch.setenv("NDSWEEP_MLFLOW_PORT", str(free_port()))
+    monkeypatch.setenv("NDSWEEP_MLFLOW_PORT", str(held_port))
 
     def start():
         process = subprocess.Popen([*NDSWEEP, "serve"], stdout=subprocess.PIPE, text=True)
         started.append(process)
-        endpoints = wait_for(lambda: read_endpoints(home), 20)
-        wait_for(lambda: answers(endpoints.url), 20)
+        endpoints = wait_for(lambda: read_endpoints(home))
+        wait_for(lambda: answers(endpoints.url))
         return process, endpoints
 
     yield start
     for process in started:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_serve_brings_everything_up_restarts_what_dies_and_ends_all_of_it(serve, home, store):
-    began = time.monotonic()
     process, endpoints = serve()
-    api_after = time.monotonic() - began
 
     assert endpoints.pid == process.pid
-    assert api_after < 10
+    # Seconds of a core until the API answers, which others on the machine have no part in.
+    assert sum(cpu_seconds(one) for one in (process.pid, part(process.pid, "service.api"))) < 10
     # A second one on the same home says who is there.
     second = subprocess.run([*NDSWEEP, "serve"], capture_output=True, text=True, check=False)
     assert second.returncode == 1
     assert f"{endpoints.url} (process {process.pid})" in second.stderr
     # The rest comes up beside it: a runner that sees a cluster, and MLflow on loopback alone.
-    runner = wait_for(
-        lambda: next((r for r in store.runners() if r.info.get("cluster")), None), 120
-    )
+    runner = wait_for(lambda: next((r for r in store.runners() if r.info.get("cluster")), None))
     assert runner.info["cluster"]["nodes"]
     port = int(endpoints.mlflow_url.rpartition(":")[2])
-    wait_for(lambda: listens("127.0.0.1", port), 120)
+    wait_for(lambda: listens("127.0.0.1", port))
     # A part that is killed comes back; the API's port was never closed to anybody.
     api = part(process.pid, "service.api")
     os.kill(api, signal.SIGKILL)
-    with Client(endpoints.url) as client:
-        assert client.list_sweeps().items == []
+    with httpx2.Client(base_url=endpoints.url, timeout=PATIENCE) as client:
+        assert client.get("/api/v1/sweeps").json()["items"] == []
     assert part(process.pid, "service.api") not in (None, api)
     # SIGTERM ends every process within ten seconds.
     below = descendants(process.pid)
     assert len(below) >= 4
     stopping = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
     assert time.monotonic() - stopping < 10.5
     assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
     assert mentions(str(home)) == []
@@ -127,7 +132,7 @@ def test_ctrl_c_while_everything_is_still_starting_ends_it_too(serve, home):
 
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(15) == 0
+    assert process.wait(PATIENCE) == 0
     assert mentions(str(home)) == []
 
 
@@ -150,17 +155,14 @@ def test_a_second_ctrl_c_does_not_cut_the_stopping_short(home, data, monkeypatch
 
 
 @pytest.mark.parametrize("command", [["serve", "--only", "api"]])
-def test_one_part_runs_alone_in_the_foreground(command, home, data, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([*NDSWEEP, *command, "--port", str(port)])
+def test_one_part_runs_alone_in_the_foreground(command, home, data, held_port):
+    process = subprocess.Popen([*NDSWEEP, *command, "--port", str(held_port)])
     try:
-        wait_for(lambda: answers(f"http://127.0.0.1:{port}"), 20)
+        wait_for(lambda: answers(f"http://127.0.0.1:{held_port}"))
     finally:
         process.terminate()
 
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     assert mentions(str(home)) == []
 
 

@@ -1,6 +1,7 @@
 """``/api/v1/sweeps``: every route, and what each refuses."""
 
 import json
+import time
 
 import pytest
 import yaml
@@ -97,11 +98,13 @@ class TestCreate:
         domain = {"kind": "choice", "values": [0.1 + 0.001 * k for k in range(100)]}
         grid = {"sampler": "grid", "num_points": None, "space": dict.fromkeys(names, domain)}
 
+        began = time.process_time()
         response = client.post(SWEEPS, json=spec | grid)
+        took = time.process_time() - began
 
         assert response.status_code == 422
         assert "100,000,000,000,000" in response.json()["detail"]
-        assert response.elapsed.total_seconds() < 1
+        assert took < 1
 
     def test_resources_that_the_cluster_lacks_are_refused_with_what_it_has(
         self, client, store, spec, assert_error
