@@ -87,7 +87,9 @@ def _listed(values: Iterable[object]) -> str:
 def _table(table: ComparedTable) -> list[Block]:
     heading = Heading(table.table.title)
     if not table.num_runs:
-        return [heading, Paragraph(f"Not run. Its preset is {table.table.preset}.")]
+        values = "; ".join(f"{row.name} {points(row.test_error)}" for row in table.table.rows)
+        not_run = f"Not run. Its preset is {table.table.preset}."
+        return [heading, Paragraph(f"{not_run} The paper's errors: {values}.")]
     head = ("arm", "paper", "ours", "sd", "95 % interval", "n", "difference", "verdict")
     blocks: list[Block] = [heading, Table(head, tuple(_row(row) for row in table.rows))]
     test = "Welch, p-values adjusted after Holm within the table."

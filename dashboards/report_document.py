@@ -98,7 +98,8 @@ table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabu
 th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #d8dde3; text-align: left;
          vertical-align: top; }
 .n { text-align: right; white-space: nowrap; }
-thead th { border-bottom: 2px solid #8a929b; }
+thead th { border-bottom: 2px solid #8a929b; vertical-align: bottom; }
+thead .n { white-space: normal; }
 @media print { body { margin: 0; } }
 """
 

@@ -290,6 +290,7 @@ def test_a_report_without_runs_says_what_is_missing() -> None:
         assert f"Not run. Its preset is {tried.preset}." in text
         assert f"- {tried.preset}: nothing of it" in text
     assert text.count("Not run. Its preset is") == 16
+    assert "The paper's errors: SGD 18.48; ND-Adam 18.42." in text
 
 
 def test_arms_with_too_few_seeds_are_named(document: Document) -> None:
