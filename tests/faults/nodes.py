@@ -29,7 +29,7 @@ class Node:
             starter = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment, start_new_session=True
             )
-        assert starter.wait(60) == 0, (self.folder / "start.log").read_text()[-2000:]
+        assert starter.wait(180) == 0, (self.folder / "start.log").read_text()[-2000:]
         self.session = starter.pid
 
     def raylet(self) -> int:
@@ -40,7 +40,7 @@ class Node:
     def kill(self) -> None:
         """SIGKILL its raylet, as a machine that loses power; nothing of it may stay."""
         kill(self.raylet())
-        until(lambda: not in_session(self.session), "the node's processes end with it", 30)
+        until(lambda: not in_session(self.session), "the node's processes end with it", 90)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def stop(self) -> None:

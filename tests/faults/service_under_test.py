@@ -20,7 +20,6 @@ from sweeps.records import Sweep
 from sweeps.store import Store
 from tests.faults.nodes import Node
 from tests.faults.processes import below, command_line, in_session, kill, until
-from tests.sweeps.mlflow_server import free_port
 from worker.digits import prepare_digits
 
 ROOT = Path(__file__).parents[2]
@@ -39,23 +38,23 @@ class Service:
         data.mkdir(parents=True, exist_ok=True)
         prepare_digits(data)
         self.before = shared_memory()
-        self.port = free_port()
+        self.port = cluster.free_port()
         self._environment = os.environ | {
             "PYTHONPATH": import_path(),
             "NDSWEEP_HOME": str(home),
             "NDSWEEP_DATA": str(data),
             "NDSWEEP_PORT": str(self.port),
-            "NDSWEEP_MLFLOW_PORT": str(free_port()),
+            "NDSWEEP_MLFLOW_PORT": str(cluster.free_port()),
             "NDSWEEP_STORE_URL": store_url or f"sqlite:///{home / 'store.db'}",
             "OMP_NUM_THREADS": "1",
         }
         self.process = self._start()
         self.client = Client(f"http://127.0.0.1:{self.port}")
-        until(self.is_ready, "the API answers", 60)
+        until(self.is_ready, "the API answers", 180)
         self.store = Store(self._environment["NDSWEEP_STORE_URL"])
         until(lambda: self.shape() is not None, "the runner sees a cluster", 180)
         self.nodes = [Node(home) for _ in range(nodes)]
-        until(lambda: len(self.shape() or []) == 1 + nodes, "every node has joined", 60)
+        until(lambda: len(self.shape() or []) == 1 + nodes, "every node has joined", 180)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with (self.home / "serve.log").open("ab") as log:
@@ -144,8 +143,18 @@ class Service:
             node.kill()
             self.nodes.append(Node(self.home))
             return
-        until(lambda: self.pids(victim, sweep_id), f"there is a {victim}", 90)
-        kill(self.pids(victim, sweep_id)[0])
+        kill(self.one(victim, sweep_id))
+
+    def one(self, victim: Victim, sweep_id: str | None = None) -> int:
+        """A process of a kind, once there is one."""
+        found: list[int] = []
+
+        def is_there() -> bool:
+            found[:] = self.pids(victim, sweep_id)
+            return bool(found)
+
+        until(is_there, f"there is a {victim}", 180)
+        return found[0]
 
     def terminate(self, pid: int) -> float:
         """SIGTERM one process; the seconds until it is gone."""
@@ -174,9 +183,7 @@ class Service:
         assert (code, left) == (0, [])
         assert head is None or not Path(head.folder).exists()
         # Other programs map what they have just made, and take away what they no longer map.
-        with contextlib.suppress(AssertionError):
-            until(lambda: shared_memory() <= self.before, "shared memory is as it was", 5)
-        assert shared_memory() <= self.before
+        until(lambda: shared_memory() <= self.before, "shared memory is as it was", 20, 0.1)
         return took
 
 

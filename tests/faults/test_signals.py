@@ -28,8 +28,7 @@ def test_sigterm_of_each_part_in_turn_is_a_clean_stop(service: Service) -> None:
     took = {}
     for part in PARTS:
         until(lambda: "step 1" in service.phases(submitted.id), "a trial runs")
-        until(lambda part=part: service.pids(part, submitted.id), f"there is a {part}")
-        took[part] = service.terminate(service.pids(part, submitted.id)[0])
+        took[part] = service.terminate(service.one(part, submitted.id))
     (ray,) = below(service.process.pid, "-m sweeps.cluster")
     took_by_ray = service.terminate(ray)
 
