@@ -33,7 +33,7 @@ def sentence_for(error: Exception) -> str | None:
     # Imported here: `ndsweep --help` must not wait for them.
     from pydantic import ValidationError
 
-    from service.client import ServiceError
+    from service.client import ServiceError, ServiceRefused
     from service.errors import ApiError
     from service.settings import SettingsError
     from sweeps.errors import SweepsError
@@ -41,6 +41,8 @@ def sentence_for(error: Exception) -> str | None:
     from worker.config import FieldError
     from worker.errors import WorkerError
 
+    if isinstance(error, ServiceRefused) and error.status == 401:
+        return f"{error}; commands send what NDSWEEP_TOKEN or the file NDSWEEP_TOKEN_FILE holds"
     if isinstance(
         error, ServiceError | ApiError | SettingsError | SweepsError | FieldError | WorkerError
     ):

@@ -86,6 +86,11 @@ class Database:
         with self._reading() as conn:
             conn.execute(sa.select(tables.sweeps.c.id).limit(1))
 
+    def has_tables(self) -> bool:
+        """Whether ``migrate`` has been here; not in an empty database. Raises StoreUnavailable."""
+        with self._reading() as conn:
+            return sa.inspect(conn).has_table(tables.sweeps.name)
+
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
         with _own_errors(), self._engine.connect() as conn, conn.begin():

@@ -8,6 +8,8 @@ import yaml
 from typer.testing import CliRunner
 
 from service.cli import app
+from service.client import ServiceRefused
+from service.outputs import ErrorOut
 from sweeps.records import NewTrial, SweepState, TrialState
 from tests.service.one_line import one_line
 
@@ -98,6 +100,15 @@ def test_doctor_looks_at_everything(ndsweep):
     assert "made-up" in result.stdout
 
 
+def test_doctor_takes_an_empty_database_for_one_that_serve_will_fill(ndsweep, home):
+    (home / "store.db").unlink()
+    (home / "store.db").touch()
+
+    assert (
+        "ok  store: answers; the first `ndsweep serve` will create its" in ndsweep("doctor").stdout
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -172,6 +183,18 @@ def test_a_token_that_no_request_can_carry_is_one_line_and_not_shown(monkeypatch
 
     assert "NDSWEEP_TOKEN must be one line of printable ASCII" in line
     assert "geh" not in line
+
+
+def test_a_service_that_asks_for_a_token_is_one_line_that_says_where_to_put_it(monkeypatch):
+    def refused(*arguments, **query):
+        detail = "this service asks for a token"
+        raise ServiceRefused(401, ErrorOut(error="Unauthorized", detail=detail, fields=[]))
+
+    monkeypatch.setattr("service.client.Client.list_sweeps", refused)
+
+    line = one_line(CliRunner().invoke(app, ["list", "--url", "http://127.0.0.1:9"]))
+    assert line.startswith("ndsweep: this service asks for a token; ")
+    assert "NDSWEEP_TOKEN or the file NDSWEEP_TOKEN_FILE" in line
 
 
 def test_an_export_into_a_folder_is_refused_before_it_is_asked_for(ndsweep, trained, tmp_path):
