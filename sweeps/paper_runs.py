@@ -18,7 +18,7 @@ Curve = list[tuple[int, float]]
 
 #: Fields in which a run may differ from its preset and still belong to it: how it was computed and
 #: how often it was looked at, not what was trained. A report lists the precisions.
-_FREE = ("seed", "precision", "deterministic", "report_every", "test_evaluation", "split_seed")
+_FREE = ("seed", "precision", "deterministic", "report_every", "test_evaluation")
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,9 @@ class PaperRuns:
 def what_was_trained(config: Mapping[str, Any]) -> str:
     """Equal for stored configs that train the same thing, however it was computed."""
     kept = {name: value for name, value in config.items() if name not in _FREE}
+    if not kept.get("validation_fraction"):
+        # Nothing is split off, whatever the seed of the split.
+        kept.pop("split_seed", None)
     return same(sorted(kept.items(), key=lambda item: item[0]))
 
 

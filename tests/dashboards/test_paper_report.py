@@ -17,7 +17,13 @@ from sweeps.paper import compared_claims, compared_tables
 from sweeps.paper_balance import balance_by_layer, balance_curve, balance_note
 from sweeps.paper_figures import law_note, measured_ratios, progress
 from sweeps.paper_keep import keep_runs
-from sweeps.paper_runs import PaperRuns, run_of_result, runs_of_folder, runs_of_store
+from sweeps.paper_runs import (
+    PaperRuns,
+    run_of_result,
+    runs_of_folder,
+    runs_of_store,
+    what_was_trained,
+)
 from sweeps.paper_values import paper_values
 from sweeps.presets import read_preset
 from sweeps.spec import SweepSpec
@@ -242,6 +248,15 @@ def test_another_precision_belongs_to_its_arm_but_is_never_mixed_in() -> None:
     assert arm(exact) == ["fp32"] * 3
     shorter = [r.model_copy(update={"config": r.config | {"steps": 70_000}}) for r in table]
     assert arm(shorter) == []
+
+
+def test_the_seed_of_a_split_matters_where_something_is_split_off() -> None:
+    """Errors on other held-out images are no more seeds of the same arm."""
+    config = PaperRuns(()).arms("paper-gamma-depth")[0].config
+    whole = PaperRuns(()).arms("paper-fig1a")[0].config
+
+    assert what_was_trained(config) != what_was_trained(config | {"split_seed": 1})
+    assert what_was_trained(whole) == what_was_trained(whole | {"split_seed": 1})
 
 
 def test_the_store_gives_the_same_numbers_as_the_folder(tmp_path: Path) -> None:
