@@ -74,6 +74,12 @@ def runs(monkeypatch):
     return made
 
 
+@pytest.fixture(scope="module")
+def never_stopped():
+    """Reports and state of the runs that never stopped, by variant."""
+    return {}
+
+
 def state_of(run):
     optimizer = run.optimizer.state_dict()
     return {
@@ -105,18 +111,20 @@ def assert_bitwise(a, b, path="state"):
 @pytest.mark.parametrize("calls", [0, 3, 5, 6, 12])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_stopping_and_going_on_equals_never_having_stopped(
-    name, calls, data_home, tiny_config, tmp_path, runs
+    name, calls, data_home, tiny_config, tmp_path, runs, never_stopped
 ):
     config = variant(tiny_config, **VARIANTS[name])
-    whole = run(config, data_home, tmp_path / "whole")
+    if name not in never_stopped:
+        never_stopped[name] = run(config, data_home, tmp_path / "whole"), state_of(runs.pop())
+    whole, state = never_stopped[name]
 
     before = run(config, data_home, tmp_path / "parts", stop_after(calls))
     after = run(config, data_home, tmp_path / "parts")
 
-    assert len(runs) == 3
+    assert len(runs) == 2
     assert after[-1].status == "complete"
     assert before + after == whole
-    assert_bitwise(state_of(runs[0]), state_of(runs[2]))
+    assert_bitwise(state, state_of(runs[1]))
 
 
 def test_stopping_at_every_single_step_changes_nothing(data_home, tiny_config, tmp_path, runs):
