@@ -45,6 +45,7 @@ class Equivalents:
         not_these_layers: Layers most of whose vectors have no effective learning rate, because the
             loss sees how long they are.
         warnings: Sentences.
+        layers: In words, for which layers all this holds.
         limited_by_eps: Layers whose length the loss sees only through the eps of a normalisation.
     """
 
@@ -62,6 +63,7 @@ class Equivalents:
     not_these_layers: tuple[str, ...]
     warnings: tuple[str, ...]
     limited_by_eps: tuple[str, ...] = ()
+    layers: str = "for every layer"
 
     def __str__(self) -> str:
         own, momentum = self.source.optimizer, self.source.averaging
@@ -77,8 +79,8 @@ class Equivalents:
                 f"not to be trusted within {self.num_steps} steps, of which norms need "
                 f"{self.trust_from_step} to settle"
             )
-        layers = layers_in_words(self.not_these_layers, self.limited_by_eps) or "for every layer"
-        return f"Your {_words(self.source)} equals {', '.join(equals.values())}; {where}; {layers}."
+        said = ", ".join(equals.values())
+        return f"Your {_words(self.source)} equals {said}; {where}; {self.layers}."
 
 
 def equivalents(
@@ -96,7 +98,8 @@ def equivalents(
     """Say what an optimizer's setting equals in SGD, AdamW and ND-Adam.
 
     Args:
-        optimizer: A torch optimizer with its ``model``, at its full learning rate; or a setting.
+        optimizer: A torch optimizer with its ``model``; or a setting. Of an optimizer with a torch
+            scheduler the full learning rate counts, wherever the schedule is.
         model: Whose weight vectors it trains.
         num_steps: Length of the run that the answer is for.
         lr_schedule: Step -> factor on the learning rate of the run.
@@ -136,7 +139,20 @@ def equivalents(
         not_these_layers=layers_without_rate(probe),
         warnings=found.warnings,
         limited_by_eps=probe.limited_by_eps if probe is not None else (),
+        layers=_which_layers(probe),
     )
+
+
+def _which_layers(probe: ProbeResult | None) -> str:
+    if probe is None:
+        return "for layers whose length the loss ignores"
+    if probe.sees_every_length():
+        return (
+            "but this holds for no layer here: the loss sees the length of every weight vector, as "
+            "it does without a normalisation behind the layer"
+        )
+    words = layers_in_words(layers_without_rate(probe), probe.limited_by_eps)
+    return words or "for every layer"
 
 
 def layers_without_rate(probe: ProbeResult | None) -> tuple[str, ...]:

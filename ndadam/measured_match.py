@@ -56,7 +56,7 @@ from ndadam.theory import (
     level_factor,
     predict,
 )
-from ndadam.torch_settings import setting_of_optimizer
+from ndadam.torch_settings import refuse_untrainable, setting_of_optimizer
 
 #: Called with a sentence before each run.
 Progress = Callable[[str], None]
@@ -77,8 +77,7 @@ def match_alpha_v(
     ``OptimizerSetting`` (of AdamW, say). The rest as ``match_rate`` takes it; the target is ND-Adam
     with ``betas`` (default (0.9, 0.999)).
     """
-    betas = settings.pop("betas", (0.9, 0.999))
-    target = OptimizerSetting("ndadam", betas=tuple(betas))
+    target = OptimizerSetting("ndadam", betas=settings.pop("betas", (0.9, 0.999)))
     return match_rate(model, loss, batches, source=sgd, target=target, **settings)
 
 
@@ -88,7 +87,7 @@ def match_rate(
     batches: Batches,
     *,
     source: Source,
-    target: OptimizerSetting,
+    target: OptimizerSetting | Mapping[str, Any],
     num_steps: int,
     lr_schedule: Factor = constant,
     criterion: Criterion | None = None,
@@ -109,7 +108,8 @@ def match_rate(
         batches: A list or DataLoader, or a function of the seed that returns an iterable. They are
             gone through as often as the run is long.
         source: The setting to be matched, at its full learning rate.
-        target: With its learning rate open: SGD, AdamW, ND-Adam.
+        target: SGD, AdamW or ND-Adam with its learning rate open, as a setting or a mapping of its
+            fields, of which ``optimizer`` is one.
         num_steps: The horizon, in optimizer steps: the answer belongs to it.
         lr_schedule: Step -> factor on both learning rates.
         criterion: None: stationary for a constant schedule, else least_squares.
@@ -126,10 +126,12 @@ def match_rate(
         NoStationaryRate: A target, or a source under criterion "stationary", without a rate.
         ValueError: What could not end well, before anything is trained: it says what would do.
     """
-    setting = _source_setting(source, model)
+    setting, open_setting = _source_setting(source, model), _target_setting(target)
+    for side in (setting, open_setting):
+        refuse_untrainable(side)
     rule = Question.of(
         setting,
-        target,
+        open_setting,
         num_steps,
         lr_schedule,
         criterion,
@@ -167,26 +169,43 @@ def _source_setting(source: Source, model: nn.Module) -> OptimizerSetting:
         return source
     if isinstance(source, Optimizer):
         return setting_of_optimizer(source, model)
-    known = [field.name for field in fields(OptimizerSetting)]
-    if unknown := sorted(set(source) - set(known)):
+    return _setting("source", {"optimizer": "sgd", **_mapping("source", source)})
+
+
+def _target_setting(target: OptimizerSetting | Mapping[str, Any]) -> OptimizerSetting:
+    if isinstance(target, OptimizerSetting):
+        return target
+    return _setting("target", _mapping("target", target))
+
+
+def _mapping(side: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
         raise ValueError(
-            f"the source's fields are {', '.join(known)}; got {', '.join(map(str, unknown))}"
+            f"the {side} must be an OptimizerSetting or a mapping of its fields, got {given!r}"
         )
-    return OptimizerSetting(**{"optimizer": "sgd", **source})
+    return given
+
+
+def _setting(side: str, given: Mapping[str, Any]) -> OptimizerSetting:
+    known = [field.name for field in fields(OptimizerSetting)]
+    if unknown := sorted(set(given) - set(known), key=str):
+        raise ValueError(
+            f"the {side}'s fields are {', '.join(known)}; got {', '.join(map(str, unknown))}"
+        )
+    if "optimizer" not in given:
+        raise ValueError(f"the {side} must name its optimizer, got {dict(given)}")
+    return OptimizerSetting(**given)
 
 
 def _refuse_without_invariant_vectors(found: ProbeResult) -> None:
     """Where the loss sees every length, turning equally fast is not learning equally fast."""
-    kinds, layers = found.counts(), found.layer_classes()
-    blind = kinds["invariant"] + kinds["jointly_invariant"]
-    # A few vectors come near to being limited by eps by chance; a layer of them does not.
-    if not blind and set(layers.values()) == {"neither"}:
+    if found.sees_every_length():
         raise ValueError(
             "model must have trained weight vectors whose length the loss ignores, as before "
             "batch normalisation (or group or layer normalisation, with bias=False in the layer "
-            f"before it), and has none in {', '.join(layers)}: there is no effective learning rate "
-            "to match. ndadam.probe shows the classes; EffectiveLR measures how fast they turn all "
-            "the same"
+            f"before it), and has none in {', '.join(found.classes)}: there is no effective "
+            "learning rate to match. ndadam.probe shows the classes; EffectiveLR measures how fast "
+            "they turn all the same"
         )
 
 

@@ -11,7 +11,7 @@ invariance; the other laws assume that successive gradients are uncorrelated. Im
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -55,12 +55,11 @@ class OptimizerSetting:
         known = get_args(OptimizerName)
         if self.optimizer not in known:
             raise ValueError(f"optimizer must be one of {', '.join(known)}, got {self.optimizer!r}")
+        self._refuse_what_is_no_number()
         if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be finite and > 0, got {self.lr}")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise ValueError(f"weight_decay must be finite and >= 0, got {self.weight_decay}")
-        if len(self.betas) != 2:
-            raise ValueError(f"betas must be two numbers, got {self.betas}")
         fractions = {
             "momentum": self.momentum,
             "dampening": self.dampening,
@@ -80,6 +79,18 @@ class OptimizerSetting:
                 "nesterov and dampening must be unset for sgdw, got nesterov = "
                 f"{self.nesterov}, dampening = {self.dampening}"
             )
+
+    def _refuse_what_is_no_number(self) -> None:
+        for name in ("lr", "weight_decay", "momentum", "dampening"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) or (name == "lr" and value is None)):
+                raise ValueError(f"{name} must be a number, got {value!r}")
+        betas = self.betas
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise ValueError(f"betas must be two numbers, got {betas!r}")
+        if not all(isinstance(beta, int | float) for beta in betas):
+            raise ValueError(f"betas must be two numbers, got {betas!r}")
+        object.__setattr__(self, "betas", tuple(betas))
 
     @property
     def averaging(self) -> float:

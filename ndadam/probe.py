@@ -67,6 +67,15 @@ class ProbeResult:
         """The most frequent class in each layer."""
         return {layer: Counter(names).most_common(1)[0][0] for layer, names in self.classes.items()}
 
+    def sees_every_length(self) -> bool:
+        """Whether the loss ignores no length at all, so that there is no effective learning rate.
+
+        A few vectors come near to being limited by eps by chance; a layer of them does not.
+        """
+        kinds = self.counts()
+        blind = kinds["invariant"] + kinds["jointly_invariant"]
+        return not blind and set(self.layer_classes().values()) == {"neither"}
+
 
 def probe(
     model: nn.Module,

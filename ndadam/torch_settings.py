@@ -21,6 +21,9 @@ _READ = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "betas")
 def setting_of_optimizer(optimizer: Optimizer, model: nn.Module) -> OptimizerSetting:
     """What theory needs to know of an optimizer: how it trains the weight vectors of ``model``.
 
+    Its learning rate is the full one, on which a torch scheduler puts its factors, not the one that
+    the scheduler has left there.
+
     Raises:
         ValueError: An optimizer without a law (SGD, Adam, AdamW and NDAdam have one), weight
             vectors that it does not train, or groups of them that are trained differently.
@@ -30,6 +33,9 @@ def setting_of_optimizer(optimizer: Optimizer, model: nn.Module) -> OptimizerSet
     if not groups:
         raise ValueError("optimizer must train weight vectors of model, and trains none of them")
     fields = [{key: group[key] for key in _READ if key in group} for group in groups]
+    for group, read in zip(groups, fields, strict=True):
+        # What OneCycleLR, what the other schedulers note.
+        read["lr"] = group.get("max_lr", group.get("initial_lr", group["lr"]))
     for other in fields[1:]:
         for key, value in fields[0].items():
             if other[key] != value:
@@ -52,6 +58,7 @@ def build_optimizer(
     ``alpha_s`` is the learning rate of ndadam's scalars; the others have one rate for all.
     ``decay_scalars`` says whether weight decay acts on biases and scales too.
     """
+    refuse_untrainable(setting)
     lr = setting.known_lr()
     groups = param_groups(model, alpha_v=lr, alpha_s=alpha_s)
     if setting.optimizer == "ndadam":
@@ -76,11 +83,13 @@ def build_optimizer(
         )
     if setting.optimizer == "adamw":
         return AdamW(parts, lr=lr, betas=setting.betas)
-    if setting.optimizer == "adam":
-        return Adam(parts, lr=lr, betas=setting.betas)
-    raise ValueError(
-        f"torch has no {setting.optimizer}, so it cannot be trained here; theory.predict knows it"
-    )
+    return Adam(parts, lr=lr, betas=setting.betas)
+
+
+def refuse_untrainable(setting: OptimizerSetting) -> None:
+    """Raise ValueError for an optimizer that theory knows and torch does not have."""
+    if setting.optimizer == "sgdw":
+        raise ValueError("torch has no sgdw, so it cannot be trained here; theory.predict knows it")
 
 
 def _name(optimizer: Optimizer) -> Any:

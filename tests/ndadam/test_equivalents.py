@@ -44,6 +44,38 @@ def test_adamw_is_said_in_terms_of_sgd_and_back():
     assert "AdamW lr" not in str(there)
 
 
+def test_an_answer_that_holds_for_no_layer_says_so_and_one_without_a_probe_claims_none():
+    model = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.ReLU(), torch.nn.Linear(8, 5))
+    optimizer = torch.optim.SGD(model.parameters(), **SGD)
+    found = probe(model, first_batch(), loss)
+
+    seen = str(equivalents(optimizer, model, num_steps=6000, probe=found))
+    unprobed = str(equivalents(optimizer, model, num_steps=6000))
+
+    assert "but this holds for no layer here: the loss sees the length of every weight" in seen
+    assert unprobed.endswith("; for layers whose length the loss ignores.")
+
+
+@pytest.mark.parametrize("done", [0, 3, 10])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10),
+        lambda o: torch.optim.lr_scheduler.LinearLR(o, 0.1, total_iters=10),
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=11),
+    ],
+)
+def test_of_an_optimizer_with_a_scheduler_the_full_rate_counts(schedule, done):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), **SGD)
+    scheduler = schedule(optimizer)
+    for _ in range(done):
+        optimizer.step()
+        scheduler.step()
+
+    assert setting_of_optimizer(optimizer, model).lr == 0.1
+
+
 def test_a_run_shorter_than_its_settling_is_not_to_be_trusted():
     slow = OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-5)
 

@@ -182,7 +182,11 @@ def test_a_layer_that_runs_away_while_the_loss_stays_finite_ends_the_match_too()
         ({"seeds": (1, 1)}, "seeds must be different"),
         ({"num_steps": "800"}, "num_steps must be a whole number of at least 1, got '800'"),
         ({"sgd": SGD | {"decay": 0.1}}, "source's fields are optimizer, lr, .*; got decay"),
+        ({"sgd": SGD | {"lr": "0.1"}}, "lr must be a number, got '0.1'"),
+        ({"sgd": 0.1}, "source must be an OptimizerSetting or a mapping of its fields, got 0.1"),
         ({"betas": (0.9,)}, "betas must be two numbers"),
+        ({"betas": 0.9}, "betas must be two numbers, got 0.9"),
+        ({"betas": ("0.9", 0.99)}, "betas must be two numbers, got"),
         ({"criterion": "stationery"}, "criterion must be one of stationary, .*got 'stationery'"),
         ({"level": "steps"}, "level must be step or long_range, got 'steps'"),
         ({"tolerance": 5}, r"a ratio minus 1 \(0.05 is 5 %\), got 5"),
@@ -262,6 +266,25 @@ def test_a_calibration_run_corrects_the_shape_and_leaves_the_size_to_the_rate():
     assert corrected(0) == pytest.approx(math.exp(0.05), rel=0.01)
     assert corrected(500) == pytest.approx(1.0, rel=0.01)
     assert corrected(999) == pytest.approx(math.exp(-0.05), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"optimizer": "adam"}, "adam without weight decay"),
+        ({"optimizer": "sgdw", "momentum": 0.9, "weight_decay": 0.1}, "torch has no sgdw"),
+        ({"optimizer": "adamw", "weight_decay": 1.0, "lr": 0.1}, "target.lr is what the match"),
+        ({"weight_decay": 1.0}, "target must name its optimizer, got {'weight_decay': 1.0}"),
+        ({"optimizer": "adamw", "decay": 1.0}, "target's fields are optimizer, .*; got decay"),
+        (torch.optim.AdamW, "target must be an OptimizerSetting or a mapping of its fields, got"),
+    ],
+)
+def test_a_target_is_a_setting_or_its_fields_and_refused_before_training(target, words):
+    def never(model, batch):
+        raise AssertionError("trained")
+
+    with pytest.raises(ValueError, match=words):
+        match_rate(network(), never, batches, source=SGD, target=target, num_steps=800)
 
 
 def test_the_guides_code_is_not_refused():
