@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# It would colour, and on a dumb terminal wrap, what the tests read.
+os.environ.pop("FORCE_COLOR", None)
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Ray ends workers where memory is short, and counts cached files: no test is about that.

@@ -129,7 +129,9 @@ def site(seeded: Seeded) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def context(browser: "Browser") -> "Iterator[BrowserContext]":
     """One cache for all pages, as a person's browser has; plotly's script is large."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    from tests.dashboards.browsing import new_context
+
+    context = new_context(browser, viewport={"width": 1280, "height": 900})
     yield context
     context.close()
 

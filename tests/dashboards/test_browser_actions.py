@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from sweeps.store import Store
 from tests.dashboards import seeding
-from tests.dashboards.browsing import SOON_MS, Watched
+from tests.dashboards.browsing import Watched, new_context
 from tests.dashboards.serving import served
 
 pytestmark = pytest.mark.browser
@@ -25,17 +25,17 @@ class TestActions:
             page.locator("#ask-confirm summary").click()
             page.get_by_label("Fresh seeds of each").fill("3")
             page.get_by_role("button", name="Confirm", exact=True).click()
-            page.wait_for_url(lambda address: sweep not in address, timeout=SOON_MS)
+            page.wait_for_url(lambda address: sweep not in address)
             expect(page.locator(".meta")).to_contain_text(f"confirms points of {sweep}")
 
             page.goto(f"{url}/sweeps/{sweep}")
             page.locator("#ask-extend summary").click()
             page.get_by_label("Points in all").fill("6")
             page.get_by_role("button", name="Extend", exact=True).click()
-            expect(page.locator("#notice")).to_contain_text("Extended", timeout=SOON_MS)
+            expect(page.locator("#notice")).to_contain_text("Extended")
             assert empty_store.get_sweep(sweep).spec["num_points"] == 6
             # What was over goes on, and the page follows it again.
-            expect(page.locator("#live")).to_have_text("live", timeout=SOON_MS)
+            expect(page.locator("#live")).to_have_text("live")
             page.goto("about:blank")
 
     def test_tags_and_notes_are_saved(
@@ -50,7 +50,7 @@ class TestActions:
             page.get_by_label("Notes", exact=True).fill("of the second week")
             page.get_by_role("button", name="Save").click()
 
-            expect(page.locator("#overview")).to_contain_text("of the second week", timeout=SOON_MS)
+            expect(page.locator("#overview")).to_contain_text("of the second week")
             assert empty_store.get_sweep(sweep).tags == ("digits", "fast")
             page.goto("about:blank")
 
@@ -59,7 +59,7 @@ class TestActions:
     ) -> None:
         with seeding.stopped_clock(1000) as clock:
             sweep = seeding.finished_sweep(empty_store, "old", clock, num_points=1)
-        context = browser.new_context(java_script_enabled=False)
+        context = new_context(browser, java_script_enabled=False)
         page = context.new_page()
         with served(empty_store, tmp_path / "home") as url:
             page.goto(f"{url}/sweeps/{sweep}")
@@ -68,7 +68,7 @@ class TestActions:
             expect(page.locator("h1")).to_have_text("Delete sweep “old”?")
             page.get_by_role("button", name="Delete for good").focus()
             page.keyboard.press("Enter")
-            expect(page.locator("h1")).to_have_text("Sweeps", timeout=SOON_MS)
+            expect(page.locator("h1")).to_have_text("Sweeps")
             context.close()
 
         assert empty_store.list_sweeps().items == []
@@ -87,10 +87,14 @@ class TestMenus:
         for menu in menus.all():
             menu.locator("summary").click()
             expect(page.locator(".menu[open]")).to_have_count(1)
-            box = menu.locator(".panel").bounding_box()
-            assert box is not None
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= page.evaluate("document.documentElement.clientWidth")
+            # It is moved to where it has room just after it was opened.
+            page.wait_for_function(
+                """panel => {
+                  const { left, right, width } = panel.getBoundingClientRect();
+                  return width > 0 && left >= 0 && right <= document.documentElement.clientWidth;
+                }""",
+                arg=menu.locator(".panel").element_handle(),
+            )
 
     def test_escape_and_a_click_elsewhere_close_it(
         self, watched: Watched, site: dict[str, str]
@@ -120,7 +124,7 @@ def test_a_preset_is_queued_once_however_often_its_button_is_pressed(
         page.route("**/submit", lambda route: (page.wait_for_timeout(400), route.continue_()))
         button = "document.querySelector('form[action$=submit] button')"
         page.evaluate(f"{button}.click(); setTimeout(() => {button}.click(), 150)")
-        expect(page.locator("h1")).to_have_text("quickstart-match", timeout=SOON_MS)
+        expect(page.locator("h1")).to_have_text("quickstart-match")
         page.goto("about:blank")
 
     assert len(empty_store.list_sweeps(kind="match").items) == 1
@@ -128,7 +132,7 @@ def test_a_preset_is_queued_once_however_often_its_button_is_pressed(
 
 def test_a_refused_action_says_why(browser: Browser, empty_store: Store, tmp_path: Path) -> None:
     sweep_id = seeding.create(empty_store, "refused")
-    context = browser.new_context()
+    context = new_context(browser)
     page = context.new_page()
     with served(empty_store, tmp_path / "home") as url:
         # Without events the page does not learn that the sweep has ended.
@@ -137,7 +141,7 @@ def test_a_refused_action_says_why(browser: Browser, empty_store: Store, tmp_pat
         empty_store.request(sweep_id, "cancel")
         page.get_by_role("button", name="Pause").click()
 
-        expect(page.locator("#notice")).to_contain_text("cannot pause", timeout=SOON_MS)
+        expect(page.locator("#notice")).to_contain_text("cannot pause")
         # And shows what has become of it.
-        expect(page.locator(".meta")).to_contain_text("cancelled", timeout=SOON_MS)
+        expect(page.locator(".meta")).to_contain_text("cancelled")
         context.close()

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, TimeoutError, expect
 from sweeps.records import Claim, SweepState, TrialState
 from sweeps.store import Store
 from tests.dashboards import seeding
-from tests.dashboards.browsing import SOON_MS, Watched, draw_all
+from tests.dashboards.browsing import Watched, draw_all
 from tests.dashboards.serving import served
 
 pytestmark = pytest.mark.browser
@@ -35,7 +35,7 @@ def live(watched: Watched, empty_store: Store, tmp_path: Path) -> Iterator[Live]
     with served(empty_store, tmp_path / "home") as url:
         watched.page.goto(f"{url}/sweeps/{sweep}")
         watched.page.evaluate("window.loadedOnce = true")
-        expect(watched.page.locator("#live")).to_have_text("live", timeout=SOON_MS)
+        expect(watched.page.locator("#live")).to_have_text("live")
         yield Live(empty_store, sweep, claim, trial, attempt, watched.page)
         assert watched.page.evaluate("window.loadedOnce") is True
         assert watched.complaints == []
@@ -64,12 +64,11 @@ class TestLivePage:
         points_before = plot.locator(".scatterlayer .point").count()
         self.finish_trial(live)
 
-        expect(row).to_contain_text("600 / 600", timeout=SOON_MS)
-        expect(page.locator(".progress")).to_contain_text("10 complete", timeout=SOON_MS)
+        expect(row).to_contain_text("600 / 600")
+        expect(page.locator(".progress")).to_contain_text("10 complete")
         page.wait_for_function(
             "n => document.querySelectorAll('#curves .scatterlayer .point').length > n",
             arg=points_before,
-            timeout=SOON_MS,
         )
 
     def test_a_trial_s_page_that_was_opened_before_its_first_report_fills(self, live: Live) -> None:
@@ -79,27 +78,27 @@ class TestLivePage:
         page.evaluate("window.loadedOnce = true")
         expect(page.locator("#metrics")).to_contain_text("Nothing was reported yet")
         expect(page.locator("#record")).to_contain_text("has not been started")
-        expect(page.locator("#live")).to_have_text("live", timeout=SOON_MS)
+        expect(page.locator("#live")).to_have_text("live")
 
         params = live.store.trial(live.sweep, number).params
         attempt = live.store.start_attempt(live.claim, number)
         live.store.record(live.claim, number, attempt.id, list(seeding.reports(params, 0))[:2])
 
-        expect(page.locator("#metrics .main-svg").first).to_be_visible(timeout=SOON_MS)
-        expect(page.locator("#layers [data-plot]").first).to_be_attached(timeout=SOON_MS)
-        expect(page.locator("#record tbody tr")).to_contain_text("running", timeout=SOON_MS)
+        expect(page.locator("#metrics .main-svg").first).to_be_visible()
+        expect(page.locator("#layers [data-plot]").first).to_be_attached()
+        expect(page.locator("#record tbody tr")).to_contain_text("running")
 
     def test_pause_is_asked_for_carried_out_and_taken_back(self, live: Live) -> None:
         page = live.page
         page.get_by_role("button", name="Pause").click()
-        expect(page.locator("#overview")).to_contain_text("pause asked for", timeout=SOON_MS)
+        expect(page.locator("#overview")).to_contain_text("pause asked for")
         assert live.store.requested(live.claim) == "pause"
 
         live.store.release(live.claim, SweepState.PAUSED, "asked for")
-        expect(page.locator("#overview .meta")).to_contain_text("paused", timeout=SOON_MS)
+        expect(page.locator("#overview .meta")).to_contain_text("paused")
 
         page.get_by_role("button", name="Resume").click()
-        expect(page.locator("#overview .meta")).to_contain_text("queued", timeout=SOON_MS)
+        expect(page.locator("#overview .meta")).to_contain_text("queued")
         assert live.store.get_sweep(live.sweep).state == SweepState.QUEUED
 
     def test_cancel_asks_first(self, live: Live) -> None:
@@ -109,15 +108,15 @@ class TestLivePage:
         assert live.store.requested(live.claim) == "none"
 
         page.get_by_role("button", name="Cancel for good").click()
-        expect(page.locator("#notice")).to_contain_text("Cancel asked for", timeout=SOON_MS)
+        expect(page.locator("#notice")).to_contain_text("Cancel asked for")
         assert live.store.requested(live.claim) == "cancel"
 
     def test_the_end_of_the_sweep_is_seen_and_the_stream_is_closed(self, live: Live) -> None:
         self.finish_trial(live)
         live.store.release(live.claim, SweepState.COMPLETE, "all done")
 
-        expect(live.page.locator("#overview .meta")).to_contain_text("all done", timeout=SOON_MS)
-        expect(live.page.locator("#live")).to_have_count(0, timeout=SOON_MS)
+        expect(live.page.locator("#overview .meta")).to_contain_text("all done")
+        expect(live.page.locator("#live")).to_have_count(0)
         # Longer than a browser waits before it opens a lost stream again (3 s).
         with pytest.raises(TimeoutError), live.page.expect_request("**/events*", timeout=4000):
             pass

@@ -7,7 +7,7 @@ from axe_playwright_python.base import AxeResults
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext
 
-from tests.dashboards.browsing import draw_all, watch
+from tests.dashboards.browsing import draw_all, new_context, watch
 
 pytestmark = pytest.mark.browser
 
@@ -103,7 +103,7 @@ class TestEveryPage:
     def test_tables_are_there_without_script(
         self, browser: Browser, site: dict[str, str], name: str, table: str
     ) -> None:
-        context = browser.new_context(java_script_enabled=False)
+        context = new_context(browser, java_script_enabled=False)
         page = context.new_page()
         page.goto(site[name])
         rows = page.get_by_role("region", name=table).locator("tbody tr").count()

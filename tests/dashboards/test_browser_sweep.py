@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.dashboards.browsing import SOON_MS, Watched, draw_all
+from tests.dashboards.browsing import Watched, draw_all
 from tests.dashboards.conftest import Seeded
 
 pytestmark = pytest.mark.browser
@@ -59,8 +59,14 @@ class TestSweepPage:
         page.goto(site["sweep"])
         plot = page.locator("#curves")
         plot.scroll_into_view_if_needed()
-        expect(plot).to_have_attribute("data-drawn", "1", timeout=SOON_MS)
-        plot.locator(".scatterlayer .point").last.hover(force=True)
+        expect(plot).to_have_attribute("data-drawn", "1")
+        # Where the page still moves, a pointer ends up beside the point: it comes again.
+        for _ in range(20):
+            plot.locator(".scatterlayer .point").last.hover(force=True)
+            page.wait_for_timeout(250)
+            if plot.locator(".hovertext").count():
+                break
+            page.mouse.move(0, 0)
 
         expect(plot.locator(".hovertext")).to_contain_text("sd of 3 seeds")
 
@@ -98,7 +104,7 @@ class TestSweepPage:
         page.locator("#contour-x").select_option("lambda_c")
         page.locator("#contour-y").select_option("gamma_c")
 
-        expect(page.locator("#contour .xtitle")).to_contain_text("λ", timeout=SOON_MS)
+        expect(page.locator("#contour .xtitle")).to_contain_text("λ")
         href = page.locator("a[data-csv-of=contour]").get_attribute("href")
         assert href is not None
         assert href.endswith("x=lambda_c&y=gamma_c")
@@ -111,8 +117,12 @@ class TestComparing:
         page = watched.page
         page.goto(site["list"])
         page.get_by_label("Compare digits-optimizers").check()
-        page.evaluate("htmx.ajax('GET', '/parts/sweeps', {target: '#listing', swap: 'outerMorph'})")
-        page.wait_for_timeout(500)
+        page.evaluate(
+            """() => new Promise((resolve) => {
+              document.addEventListener("htmx:after:swap", () => resolve(true), { once: true });
+              htmx.ajax("GET", "/parts/sweeps", { target: "#listing", swap: "outerMorph" });
+            })"""
+        )
         page.get_by_role("button", name="Compare ticked").click()
 
         expect(page.locator("h1")).to_have_text("Compare")

@@ -124,7 +124,7 @@ CASES = {
 def process(rank, port, results):
     """Run every case; the results are the names of those that passed, and tracebacks."""
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, 2, timeout=datetime.timedelta(seconds=60))
+    store = dist.TCPStore("127.0.0.1", port, 2, timeout=datetime.timedelta(seconds=300))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     outcome = {}
     for name, case in CASES.items():
@@ -146,7 +146,7 @@ def outcomes():
     workers = [context.Process(target=process, args=(rank, store.port, results)) for rank in (0, 1)]
     for worker in workers:
         worker.start()
-    found = [results.get(timeout=90) for _ in workers]
+    found = [results.get(timeout=300) for _ in workers]
     for worker in workers:
         worker.join(timeout=30)
     return found

@@ -21,7 +21,7 @@ def slow_disk(monkeypatch):
     write = checkpoint._write
 
     def slow(*args):
-        assert let_go.wait(30)
+        assert let_go.wait(300)
         write(*args)
 
     monkeypatch.setattr(checkpoint, "_write", slow)

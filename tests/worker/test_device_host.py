@@ -7,6 +7,8 @@ import socket
 import tempfile
 import threading
 import time
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from worker.errors import HostLost
 from worker.stop_file import request_stop, withdraw_stop
 
 #: Seconds; generous, for a machine that does other things beside.
-PATIENCE = 60.0
+PATIENCE = 180.0
 #: After the last guest; long enough for a host to see the next test.
 IDLE = 3.0
 
@@ -80,6 +82,16 @@ class Guest(threading.Thread):
         return self
 
 
+@pytest.fixture
+def keeper(make_task, address):
+    """A trial that trains for as long as a test does, so that its host stays the same one."""
+    guest = Guest(make_task("keeper", steps=100_000), address)
+    assert guest.first.wait(PATIENCE)
+    yield guest
+    request_stop(guest.task["checkpoint_dir"])
+    guest.finish()
+
+
 def facts(reports):
     return [
         (r.step, r.status, {k: v for k, v in r.metrics.items() if k != "images_per_second"})
@@ -87,9 +99,11 @@ def facts(reports):
     ]
 
 
-def alone(task):
+def alone(task, count=None):
+    """Facts of the first ``count`` reports, or of all, trained in this process."""
     config = TrainConfig.model_validate(task["config"] | {"device": "cpu"})
-    return facts(train(config, data_home=task["data_home"]))
+    with closing(train(config, data_home=task["data_home"])) as reports:
+        return facts(islice(reports, count))
 
 
 def pid_of(guest):
@@ -97,7 +111,7 @@ def pid_of(guest):
     return guest.reports[0].provenance["pid"]
 
 
-def test_trials_share_a_process_and_fall_alone(make_task, address, caplog):
+def test_trials_share_a_process_and_fall_alone(make_task, address, keeper, caplog):
     caplog.set_level(logging.INFO, logger="worker")
     tasks = {
         "one": make_task("one"),
@@ -110,7 +124,8 @@ def test_trials_share_a_process_and_fall_alone(make_task, address, caplog):
     for guest in guests.values():
         guest.finish()
 
-    assert len({pid_of(guests[name]) for name in ("one", "two", "wild")} - {os.getpid()}) == 1
+    assert {pid_of(guests[name]) for name in ("one", "two", "wild")} == {pid_of(keeper)}
+    assert pid_of(keeper) != os.getpid()
     for name in ("one", "two"):
         assert facts(guests[name].reports) == alone(tasks[name])
         # What was held in memory was for all of them.
@@ -125,7 +140,7 @@ def test_trials_share_a_process_and_fall_alone(make_task, address, caplog):
     assert "step 12/12  complete" in caplog.text
 
 
-def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(make_task, address):
+def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(make_task, address, keeper):
     stays = Guest(make_task("stays", steps=100), address)
     task = make_task("goes", steps=100_000, report_every=20)
     reports = hosted_reports(task, address, idle_seconds=IDLE)
@@ -139,28 +154,35 @@ def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(make_task, add
     stays.finish()
 
     assert facts(stays.reports) == alone(stays.task)
-    assert first.provenance["pid"] == pid_of(stays)
+    assert first.provenance["pid"] == pid_of(stays) == pid_of(keeper)
 
 
 def test_a_stop_reaches_a_hosted_trial_and_its_checkpoint_stands(make_task, address):
-    whole = make_task("whole", steps=160, report_every=20)
-    task = whole | {"checkpoint_dir": whole["checkpoint_dir"] + "-stopped"}
+    task = make_task("stopped", steps=100_000, report_every=20)
     guest = Guest(task, address)
     assert guest.first.wait(PATIENCE)
-    began = time.monotonic()
+    before = guest.reports[-1].step
     request_stop(task["checkpoint_dir"])
     guest.finish()
-    took = time.monotonic() - began
 
     assert guest.error is None
-    assert guest.reports[-1].status == "running"
-    assert took < 5
+    last = guest.reports[-1]
+    assert last.status == "running"
+    # At its own pace, which the rest of the machine's work has no part in.
+    steps_per_second = max(r.metrics["images_per_second"] for r in guest.reports) / 20
+    assert (last.step - before) / steps_per_second < 5
     assert list(Path(task["checkpoint_dir"]).glob("step-*.ckpt"))
     withdraw_stop(task["checkpoint_dir"])
-    again = Guest(task, address).finish()
-    assert facts(again.reports) == alone(whole)
+    again = []
+    with closing(hosted_reports(task, address, idle_seconds=IDLE)) as reports:
+        for report in reports:
+            again.append(report)
+            if report.step > last.step:
+                break
+    assert facts(again) == alone(task, len(again))
 
 
+@pytest.mark.usefixtures("keeper")
 def test_a_guest_that_talks_nonsense_harms_nobody(make_task, address):
     good = Guest(make_task("good", steps=60), address)
     assert good.first.wait(PATIENCE)
