@@ -21,12 +21,21 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
             escape(sweep.name),
             sweep.state,
             f"{done}/{'?' if sweep.num_trials is None else sweep.num_trials}",
-            "–" if sweep.best is None else f"{sweep.best.mean:.4g}",
+            _best(sweep),
             f"{sweep.created_at:%Y-%m-%d %H:%M}",
         )
     console.print(table)
     if page.next:
         console.print("[dim]there are more; narrow with --state, --tag or --search[/]")
+
+
+def _best(sweep: SweepOut) -> str:
+    if sweep.best is None:
+        return "–"
+    metric = (sweep.spec.get("objective") or {}).get("metric", "validation_error")
+    if metric.endswith("_error"):
+        return f"{100 * sweep.best.mean:.2f} %"
+    return f"{sweep.best.mean:.4g}"
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:

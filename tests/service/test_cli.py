@@ -59,12 +59,13 @@ def test_list_cancel_pause_resume_retry(ndsweep, spec_file, store):
     assert ndsweep("cancel", sweep_id).stdout == f"{sweep_id}  cancelled\n"
 
 
-def test_watch_shows_the_results_of_a_finished_sweep(ndsweep, trained):
+def test_list_and_watch_show_the_results_of_a_finished_sweep_in_percent(ndsweep, trained):
     result = ndsweep("watch", trained.id)
 
     assert result.exit_code == 0
     assert "4 trials, complete" in result.stdout
     assert "10.50 ± " in result.stdout
+    assert "10.50 %" in ndsweep("list").stdout
 
 
 def test_watching_a_cancelled_sweep_ends_with_1(ndsweep, spec_file, store):
