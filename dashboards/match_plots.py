@@ -18,6 +18,7 @@ from dashboards.plots import (
 )
 from dashboards.quantities import layer_order, quantity
 from sweeps.match_result import Curves, LayerRow, Verdict
+from sweeps.ratio_axis import RatioAxis, ratio_axis
 
 SOURCE, TARGET, INSIDE, FORMULA = PALETTE[1], PALETTE[0], PALETTE[2], "#8A8F98"
 #: Colour and marker per class of weight vector.
@@ -58,7 +59,9 @@ def match_curves(
         low, high = curves["target_low"], curves["target_high"]
         traces.append(band(steps, low, high, TARGET, group="target"))
         traces.append(_curve(f"target: {target_name}", steps, target, TARGET, width=2.5))
-        traces += _ratio_traces(steps, source, target, tolerance)
+        ratios = [s / t for s, t in zip(source, target, strict=False) if s > 0 and t > 0]
+        below = ratio_axis(ratios or [1.0])
+        traces += _ratio_traces(steps, source, target, tolerance, below.told)
     drawn = figure(
         traces,
         x={
@@ -76,7 +79,7 @@ def match_curves(
         height=520 if target else 380,
         shapes=_window(verdict),
         # The panel below comes with the target's first curve.
-        **({"yaxis2": _ratio_axis()} if target else {}),
+        **({"yaxis2": _ratio_axis(below)} if target else {}),
         **LEGEND_BELOW,
     )
     columns = ("step", "source", "target", "target_low", "target_high", "formula")
@@ -114,9 +117,16 @@ def is_inside(source: float, target: float, tolerance: float) -> bool:
 
 
 def _ratio_traces(
-    steps: Sequence[int], source: Sequence[float], target: Sequence[float], tolerance: float
+    steps: Sequence[int],
+    source: Sequence[float],
+    target: Sequence[float],
+    tolerance: float,
+    told: str,
 ) -> list[dict[str, object]]:
-    """Source over target in a panel of its own, thick and green where it is inside."""
+    """Source over target in a panel of its own, thick and green where it is inside.
+
+    ``told`` says in the legend what lies beyond the axis.
+    """
     ratio = [s / t if s > 0 and t > 0 else None for s, t in zip(source, target, strict=True)]
     inside = [
         value if value is not None and is_inside(s, t, tolerance) else None
@@ -130,7 +140,7 @@ def _ratio_traces(
         {**strip, "yaxis": "y2"},
         {
             **shared,
-            "name": "source over target",
+            "name": f"source over target{told}",
             "y": ratio,
             "line": {"color": FORMULA, "width": 1.5},
             "hovertemplate": hover,
@@ -145,16 +155,14 @@ def _ratio_traces(
     ]
 
 
-def _ratio_axis() -> dict[str, object]:
-    """Half to double: what lies beyond is far from a match, however far."""
-    ticks = [0.5, 0.7, 1.0, 1.4, 2.0]
+def _ratio_axis(axis: RatioAxis) -> dict[str, object]:
     return {
         "title": {"text": "source / target", "standoff": 8, "font": {"size": 12.5}},
         "domain": [0, 0.28],
         "type": "log",
-        "range": [math.log10(0.5), math.log10(2.0)],
-        "tickvals": ticks,
-        "ticktext": [f"{value:g}" for value in ticks],
+        "range": [math.log10(axis.low), math.log10(axis.high)],
+        "tickvals": list(axis.ticks),
+        "ticktext": [f"{value:g}" for value in axis.ticks],
         "zeroline": False,
         "automargin": True,
     }

@@ -6,14 +6,12 @@ from typing import cast
 from sweeps.match_result import CriterionRow, Curves, Interval, MatchResult
 from sweeps.mirror_figures import STEPS, WORDS, Drawing, Line
 from sweeps.mirror_match import implied, result_of
+from sweeps.ratio_axis import ratio_axis
 from sweeps.records import Sweep
 
 EFFECTIVE_LR = "effective learning rate ‖Δw‖/‖w‖ (per step)"
 #: Part of a curve's peak below which nothing is drawn: a cosine ends at zero.
 _LEAST = 2e-3
-#: The axis of the ratio reaches from half to double; further where the curve does, up to ten times.
-_RATIO_REACH = (2.0, 10.0)
-_RATIO_TICKS = (0.1, 0.2, 0.5, 0.7, 1.0, 1.4, 2.0, 5.0, 10.0)
 
 
 def match_drawings(sweep: Sweep) -> list[Drawing]:
@@ -70,11 +68,9 @@ def _ratio_drawing(
     steps, values = [t for t, _ in ratio], [value for _, value in ratio]
     ends = [steps[0], steps[-1]]
     inside = f"within ±{100 * result['tolerance']:g} %"
-    y_range = _ratio_range(values)
-    outside = sum(not y_range[0] <= value <= y_range[1] for value in values)
-    told = f", {outside} of {len(values)} values beyond the axis" if outside else ""
+    axis = ratio_axis(values)
     lines = [
-        Line(f"source over target{told}", steps, values),
+        Line(f"source over target{axis.told}", steps, values),
         Line(inside, ends, [1.0, 1.0], [1 / width] * 2, [width] * 2, is_dotted=True),
     ]
     title = f"{sweep.name}: source over target{_judged(result)}"
@@ -85,17 +81,9 @@ def _ratio_drawing(
         "source over target",
         lines,
         log_y=True,
-        y_range=y_range,
-        y_ticks=[tick for tick in _RATIO_TICKS if y_range[0] <= tick <= y_range[1]],
+        y_range=(axis.low, axis.high),
+        y_ticks=axis.ticks,
     )
-
-
-def _ratio_range(values: Sequence[float]) -> tuple[float, float]:
-    """Ends of the axis, 1 in its middle."""
-    least, most = _RATIO_REACH
-    farthest = max(max(value, 1 / value) for value in values)
-    reach = least if farthest <= least else min(most, 1.1 * farthest)
-    return 1 / reach, reach
 
 
 def _side(sweep: Sweep, side: str) -> str:
