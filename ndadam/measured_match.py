@@ -12,11 +12,9 @@ does through a service and a cluster.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from torch import nn
-from torch.optim import Optimizer
 
 from ndadam.decay_memory import decay_memory
 from ndadam.fitted_curve import (
@@ -56,11 +54,10 @@ from ndadam.theory import (
     level_factor,
     predict,
 )
-from ndadam.torch_settings import refuse_untrainable, setting_of_optimizer
+from ndadam.torch_settings import Source, refuse_untrainable, source_setting, target_setting
 
 #: Called with a sentence before each run.
 Progress = Callable[[str], None]
-Source = OptimizerSetting | Optimizer | Mapping[str, Any]
 
 #: A correction of at most this multiple of the tolerance needs no calibration run of its own.
 CLOSE = 2.0
@@ -126,7 +123,7 @@ def match_rate(
         NoStationaryRate: A target, or a source under criterion "stationary", without a rate.
         ValueError: What could not end well, before anything is trained: it says what would do.
     """
-    setting, open_setting = _source_setting(source, model), _target_setting(target)
+    setting, open_setting = source_setting(source, model), target_setting(target)
     for side in (setting, open_setting):
         refuse_untrainable(side)
     rule = Question.of(
@@ -162,39 +159,6 @@ def _window(window: Sequence[int]) -> tuple[int, int]:
     if len(numbers) != 2:
         raise ValueError(f"window must be two steps, its start and its stop, got {window!r}")
     return numbers[0], numbers[1]
-
-
-def _source_setting(source: Source, model: nn.Module) -> OptimizerSetting:
-    if isinstance(source, OptimizerSetting):
-        return source
-    if isinstance(source, Optimizer):
-        return setting_of_optimizer(source, model)
-    return _setting("source", {"optimizer": "sgd", **_mapping("source", source)})
-
-
-def _target_setting(target: OptimizerSetting | Mapping[str, Any]) -> OptimizerSetting:
-    if isinstance(target, OptimizerSetting):
-        return target
-    return _setting("target", _mapping("target", target))
-
-
-def _mapping(side: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ValueError(
-            f"the {side} must be an OptimizerSetting or a mapping of its fields, got {given!r}"
-        )
-    return given
-
-
-def _setting(side: str, given: Mapping[str, Any]) -> OptimizerSetting:
-    known = [field.name for field in fields(OptimizerSetting)]
-    if unknown := sorted(set(given) - set(known), key=str):
-        raise ValueError(
-            f"the {side}'s fields are {', '.join(known)}; got {', '.join(map(str, unknown))}"
-        )
-    if "optimizer" not in given:
-        raise ValueError(f"the {side} must name its optimizer, got {dict(given)}")
-    return OptimizerSetting(**given)
 
 
 def _refuse_without_invariant_vectors(found: ProbeResult) -> None:

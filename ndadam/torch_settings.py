@@ -3,7 +3,8 @@
 A model's weight vectors may lie in several parameter groups; what counts is how these are trained.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from torch import nn
@@ -13,6 +14,8 @@ from ndadam.ndadam import NDAdam
 from ndadam.optimizer_laws import OptimizerSetting
 from ndadam.param_groups import param_groups
 from ndadam.weight_vectors import weight_vectors
+
+Source = OptimizerSetting | Optimizer | Mapping[str, Any]
 
 #: Hyperparameters that must agree over all groups with weight vectors, beside lr.
 _READ = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "betas")
@@ -48,6 +51,41 @@ def setting_of_optimizer(optimizer: Optimizer, model: nn.Module) -> OptimizerSet
         found.pop("weight_decay", None)  # a no-op on vectors whose norm is pinned
     lr = float(found.pop("lr"))
     return OptimizerSetting(name, lr=lr, **_plain(found))
+
+
+def source_setting(source: Source, model: nn.Module) -> OptimizerSetting:
+    """The side of a match that is at its full rate; SGD where a mapping names no optimizer."""
+    if isinstance(source, OptimizerSetting):
+        return source
+    if isinstance(source, Optimizer):
+        return setting_of_optimizer(source, model)
+    return _setting("source", {"optimizer": "sgd", **_mapping("source", source)})
+
+
+def target_setting(target: OptimizerSetting | Mapping[str, Any]) -> OptimizerSetting:
+    """The side of a match whose rate is open."""
+    if isinstance(target, OptimizerSetting):
+        return target
+    return _setting("target", _mapping("target", target))
+
+
+def _mapping(side: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"the {side} must be an OptimizerSetting or a mapping of its fields, got {given!r}"
+        )
+    return given
+
+
+def _setting(side: str, given: Mapping[str, Any]) -> OptimizerSetting:
+    known = [field.name for field in fields(OptimizerSetting)]
+    if unknown := sorted(set(given) - set(known), key=str):
+        raise ValueError(
+            f"the {side}'s fields are {', '.join(known)}; got {', '.join(map(str, unknown))}"
+        )
+    if "optimizer" not in given:
+        raise ValueError(f"the {side} must name its optimizer, got {dict(given)}")
+    return OptimizerSetting(**given)
 
 
 def build_optimizer(
