@@ -65,22 +65,24 @@ def sweep_page(
         return RedirectResponse(f"/matches/{sweep.id}", status_code=307)
     # Read before everything else that is shown, so that no event falls between page and stream.
     seen = store.last_event_id(sweep.id)
-    metrics = curve_metrics(store, sweep)
+    metrics, points = curve_metrics(store, sweep), all_points(store, sweep)
+    is_over = sweep.state.is_finished()
     here = f"/sweeps/{sweep.id}"
     return page(
         "sweep.html",
         title=sweep.name,
         section="sweeps",
         events=f"/api/v1{here}/events?after={seen}",
-        is_over=sweep.state.is_finished(),
-        curve_count=CURVE_POINTS,
+        is_over=is_over,
+        # A sweep that ended with fewer points draws them all.
+        curve_count=min(CURVE_POINTS, len(points)) if is_over else CURVE_POINTS,
         metrics=metrics,
         metric=metric or objective_metric(sweep),
         sensitivity_note=_sensitivity_note(sweep),
         importance_note=_importance_note(sweep),
         branch_notes=importance_notes(sweep),
         contour_choices=contour_fields(sweep),
-        contour_pair=first_pair(sweep, thinned(all_points(store, sweep))),
+        contour_pair=first_pair(sweep, thinned(points)),
         space=space(sweep),
         spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
         **_overview(store, sweep),

@@ -198,6 +198,18 @@ class TestSweepPage:
             in addresses
         )
 
+    def test_the_curves_of_a_sweep_that_ended_are_of_no_more_points_than_it_has(
+        self, client: TestClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried = len(seeded.store.all_points(seeded.sweep))
+        assert (
+            "Best 6 points by mean validation error" in client.get(f"/sweeps/{seeded.sweep}").text
+        )
+
+        monkeypatch.setattr("dashboards.sweep_pages.CURVE_POINTS", tried + 1)
+        text = client.get(f"/sweeps/{seeded.sweep}").text
+        assert f"Best {tried} points by mean validation error" in text
+
     def test_a_tag_that_is_cut_can_be_read(self, client: TestClient, seeded: Seeded) -> None:
         for address in ("/", f"/sweeps/{seeded.sweep}"):
             assert 'class="chip" title="paper-tf"' in client.get(address).text
