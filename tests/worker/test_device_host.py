@@ -141,7 +141,7 @@ def test_trials_share_a_process_and_fall_alone(make_task, address, keeper, caplo
 
 
 def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(make_task, address, keeper):
-    stays = Guest(make_task("stays", steps=100), address)
+    stays = Guest(make_task("stays", steps=40), address)
     task = make_task("goes", steps=100_000, report_every=20)
     reports = hosted_reports(task, address, idle_seconds=IDLE)
     first = next(reports)
@@ -184,7 +184,7 @@ def test_a_stop_reaches_a_hosted_trial_and_its_checkpoint_stands(make_task, addr
 
 @pytest.mark.usefixtures("keeper")
 def test_a_guest_that_talks_nonsense_harms_nobody(make_task, address):
-    good = Guest(make_task("good", steps=60), address)
+    good = Guest(make_task("good", steps=24), address)
     assert good.first.wait(PATIENCE)
     for words in (b"nonsense\n", b"[]\n", b'{"config": 1}\n', b""):
         with socket.socket(socket.AF_UNIX) as stranger:
