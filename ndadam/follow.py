@@ -69,6 +69,11 @@ class FollowCurve:
         probe: ProbeResult | None = None,
         first_step: int = 0,
     ) -> None:
+        if not callable(curve):
+            raise ValueError(
+                "curve must be a function of the step that returns an effective learning rate, got "
+                f"{curve!r}"
+            )
         self._optimizer = optimizer
         groups = self._groups()
         held = {p for group in groups for p in group["params"]}
@@ -99,9 +104,14 @@ class FollowCurve:
         ]
 
     def rate(self) -> float:
-        """alpha^v of the next step: 0 where the curve is 0."""
+        """alpha^v of the next step: 0 where the curve is 0.
+
+        Raises ValueError where the curve gives no finite number of at least 0.
+        """
         e = self._curve(self.step)
-        if e <= 0:
+        if not (isinstance(e, int | float) and math.isfinite(e) and e >= 0):
+            raise ValueError(f"curve must be finite and >= 0, got {e!r} at step {self.step}")
+        if e == 0:
             return 0.0
         beta1 = self._setting.betas[0]
         law = e / step_ratio(beta1) * tangential_factor(e, beta1)

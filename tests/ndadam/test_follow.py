@@ -153,6 +153,19 @@ def test_an_optimizer_without_weight_vectors_is_refused():
         FollowCurve(model, torch.optim.SGD(model.parameters()), flat)
 
 
+@pytest.mark.parametrize("value", [-0.01, math.nan, math.inf, "0.01"])
+def test_a_curve_that_is_no_rate_is_refused_before_it_reaches_a_weight(value):
+    model = nn.Linear(3, 2)
+    optimizer = NDAdam(param_groups(model))
+    with pytest.raises(ValueError, match=r"curve must be a function of the step .* got 0.01"):
+        FollowCurve(model, optimizer, 0.01)
+
+    follow = FollowCurve(model, optimizer, lambda step: value)
+
+    with pytest.raises(ValueError, match=r"curve must be finite and >= 0, got .* at step 0"):
+        follow.set_rate()
+
+
 def test_it_lets_go_when_told():
     noise = Noise(flat).run(3)
     noise.follow.detach()
