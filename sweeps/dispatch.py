@@ -64,6 +64,8 @@ class Dispatcher:
         """
         self._store = store
         self._sweep_id = claim.sweep_id
+        # Names its requests to stop: another driver's are none of its trials' business.
+        self._name = str(claim.token)
         self._proposer = proposer
         self._writer = writer
         self._places = places
@@ -127,7 +129,7 @@ class Dispatcher:
             return None
         if trial is None:
             return None
-        withdraw_stop(self._places.checkpoints(trial.number))
+        withdraw_stop(self._places.checkpoints(trial.number), self._name)
         run = Run(trial)
         with self._lock:
             self._running.add(run)
@@ -141,6 +143,7 @@ class Dispatcher:
             "device": self._device,
             "measurement": run.trial.measurement,
             "checkpoint_dir": str(self._places.checkpoints(number)),
+            "stopped_by": self._name,
             "data_home": self._places.data_home,
             "log_path": str(self._places.log(number)),
             "objective": None if self._objective is None else vars(self._objective),
@@ -352,4 +355,4 @@ class Dispatcher:
         return self.is_grace_over
 
     def _ask_to_stop(self, run: Run) -> None:
-        request_stop(self._places.checkpoints(run.trial.number))
+        request_stop(self._places.checkpoints(run.trial.number), self._name)

@@ -24,6 +24,10 @@ _PERIOD = 1.0
 IDLE_WANTED, IDLE = 0.5, 30.0
 #: What a turn lasts at least: a worker takes seconds to start.
 TURN = 10.0
+#: How long free room is left to a sweep that wants it. Ray asks again for what it could not place
+#: with pauses, and would give the room to whoever comes first; a sweep that has not taken it by
+#: then cannot, for a reason that is not seen from here.
+LEFT = 30.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Share:
         self._turn_began = -math.inf
         self._begins_turn = True
         self._waiting: list[Demand] = []
+        #: Sweep -> since when there is free room that it wants.
+        self._room_since: dict[str, float] = {}
         self._last_start = 0
 
     def look(self, view: View) -> None:
@@ -109,13 +115,19 @@ class Share:
         )
 
     def _waits_for_us(self, other: Demand, view: View) -> bool:
-        """Whether another sweep could run more if this one gave something back."""
+        """Whether another sweep could run more if this one gave something back, or took no more."""
         if other.sweep_id == self._sweep_id or (other.gpus > 0 and self._gpus == 0):
             return False
         fits = view.shape.fits(other.cpus, other.gpus)
         most = fits if other.concurrency is None else min(fits, other.concurrency)
-        could_run = min(other.waiting, most - other.running) > 0
-        return could_run and view.free.fits(other.cpus, other.gpus) == 0
+        could_run = min(other.waiting, most - other.running)
+        room = view.free.fits(other.cpus, other.gpus)
+        if room == 0 or could_run <= 0:
+            self._room_since.pop(other.sweep_id, None)
+            return could_run > 0
+        now = self._clock()
+        since = self._room_since.setdefault(other.sweep_id, now)
+        return room <= could_run and now - since < LEFT
 
 
 def keep_looking(share: Share, view: Callable[[], View], over: threading.Event) -> None:

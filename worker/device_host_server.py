@@ -76,7 +76,7 @@ class _Guest:
     def accept(self, task: dict[str, Any]) -> None:
         """Take the trial's task."""
         self.task, self.folder = task, task["checkpoint_dir"]
-        self.stop = StopFile(task["checkpoint_dir"])
+        self.stop = StopFile(task["checkpoint_dir"], task.get("stopped_by", ""))
         self.wire.send({"accepted": os.getpid()})
 
     def end(self, message: dict[str, Any]) -> None:

@@ -20,8 +20,9 @@ def trial_turns(task: dict[str, Any]) -> Generator[Report | Turn, None, None]:
 
     ``task`` is what ``worker.tune_trainable`` is given. What may be left out of it: ``threads``,
     torch's for a run on a CPU (0 = as they are), ``checkpoint_seconds`` between two checkpoints,
-    and ``measurement``. An attempt that goes on where another ended first reports again what that
-    one did. Without a final report a stop was requested; the checkpoint stands.
+    ``stopped_by``, whose requests to stop are heard, and ``measurement``. An attempt that goes on
+    where another ended first reports again what that one did. Without a final report a stop was
+    requested; the checkpoint stands.
     """
     config = TrainConfig.model_validate({**task["config"], "device": task["device"]})
     measurement = task.get("measurement")
@@ -31,7 +32,7 @@ def trial_turns(task: dict[str, Any]) -> Generator[Report | Turn, None, None]:
         checkpoint_dir=task["checkpoint_dir"],
         checkpoint_seconds=task.get("checkpoint_seconds", CHECKPOINT_SECONDS),
         measurement=Measurement.model_validate(measurement) if measurement else None,
-        stop=StopFile(task["checkpoint_dir"]),
+        stop=StopFile(task["checkpoint_dir"], task.get("stopped_by", "")),
         threads=task.get("threads", 0),
     )
     journal = ReportJournal(task["checkpoint_dir"])

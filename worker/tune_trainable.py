@@ -32,9 +32,9 @@ def trainable(params: dict[str, Any]) -> None:
     """Run one trial and report to Tune.
 
     ``params["task"]`` holds ``config`` (a stored config), ``device``, ``measurement`` (or None),
-    ``checkpoint_dir``, ``data_home``, ``log_path``, and optionally ``objective`` ({"metric",
-    "direction"}; default: the smallest validation_error) and ``trials_per_gpu``, how many share a
-    card (1). Each report is
+    ``checkpoint_dir``, ``stopped_by``, ``data_home``, ``log_path``, and optionally ``objective``
+    ({"metric", "direction"}; default: the smallest validation_error) and ``trials_per_gpu``, how
+    many share a card (1). Each report is
     ``{"report": Report as JSON values, "objective": a finite number}``. The function returns
     without a final report when a stop was requested (``worker.stop_file``); its checkpoint stands.
     An attempt that goes on where another ended first reports again what that one did

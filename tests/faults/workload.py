@@ -22,7 +22,7 @@ def steady(params: dict[str, Any]) -> None:
     """Report a loss per step; go on from the last whole checkpoint."""
     task = params["task"]
     config, folder = task["config"], Path(task["checkpoint_dir"])
-    stop = StopFile(folder)
+    stop = StopFile(folder, task["stopped_by"])
     folder.mkdir(parents=True, exist_ok=True)
     journal = ReportJournal(folder)
     for report in journal.replay():

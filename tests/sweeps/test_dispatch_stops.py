@@ -1,10 +1,16 @@
 """Pauses, cancels, pruning, budgets and limits, with hand-made workers instead of Ray's."""
 
 from sweeps.records import SweepState, TrialState
-from tests.sweeps.driving import Drive, drive, result, store
+from tests.sweeps.driving import Drive, Driving, drive, result, store
 from worker.stop_file import StopFile
 
 __all__ = ["drive", "store"]
+
+
+def is_told_to_stop(driving: Driving, number: int) -> bool:
+    """Whether a worker of this driver's is."""
+    folder = driving.places.checkpoints(number)
+    return StopFile(folder, str(driving.claim.token))()
 
 
 def test_a_pause_lets_running_trials_write_their_checkpoints_and_wait(drive: Drive) -> None:
@@ -13,7 +19,7 @@ def test_a_pause_lets_running_trials_write_their_checkpoints_and_wait(drive: Dri
 
     driving.dispatcher.stop("pause")
     is_cut_off = driving.dispatcher.report(run, result(10, 0.5))
-    is_told = StopFile(driving.places.checkpoints(run.trial.number))()
+    is_told = is_told_to_stop(driving, run.trial.number)
     driving.dispatcher.ended(run)
 
     assert not is_cut_off
@@ -65,7 +71,7 @@ def test_a_trial_that_starts_while_the_sweep_stops_is_told(drive: Drive) -> None
 
     driving.dispatcher.started(run)
 
-    assert StopFile(driving.places.checkpoints(0))()
+    assert is_told_to_stop(driving, 0)
 
 
 def test_a_resumed_trial_is_not_stopped_by_the_old_request(drive: Drive) -> None:
@@ -80,7 +86,23 @@ def test_a_resumed_trial_is_not_stopped_by_the_old_request(drive: Drive) -> None
     second = drive()
     second.start()
 
-    assert not StopFile(second.places.checkpoints(0))()
+    assert not is_told_to_stop(second, 0)
+
+
+def test_a_driver_that_lost_its_sweep_stops_its_own_workers_and_not_its_successors(
+    drive: Drive,
+) -> None:
+    first = drive(num_points=1)
+    first.start()
+    first.store.release(first.claim, SweepState.QUEUED, "")
+    second = drive()
+    run = second.start()
+
+    first.dispatcher.stop("lost")
+
+    assert is_told_to_stop(first, 0)
+    assert not is_told_to_stop(second, 0)
+    assert second.dispatcher.task(run)["stopped_by"] == str(second.claim.token)
 
 
 def test_all_replicates_of_a_pruned_point_stop(drive: Drive) -> None:
@@ -178,11 +200,11 @@ def test_a_trial_that_reports_nothing_is_told_to_stop_at_its_limit(drive: Drive)
     driving = drive(num_points=1, limits={"wall_seconds": 3600})
     run = driving.start()
     driving.dispatcher.look()
-    early = StopFile(driving.places.checkpoints(0))()
+    early = is_told_to_stop(driving, 0)
     driving.ahead = 3600.0
 
     driving.dispatcher.look()
-    asked = StopFile(driving.places.checkpoints(0))()
+    asked = is_told_to_stop(driving, 0)
     driving.dispatcher.ended(run)
 
     assert (early, asked) == (False, True)

@@ -4,7 +4,7 @@ import pytest
 
 from sweeps.capacity import ClusterShape, NodeShape
 from sweeps.records import Demand
-from sweeps.sharing import IDLE, IDLE_WANTED, TURN, Share, View
+from sweeps.sharing import IDLE, IDLE_WANTED, LEFT, TURN, Share, View
 from sweeps.store import Store
 from tests.sweeps.store_cases import SPEC, claimed, run, trial
 
@@ -111,9 +111,32 @@ def test_nobody_gives_way_to_a_sweep_that_gains_nothing(other: Demand) -> None:
 
 def test_nobody_gives_way_while_there_is_room() -> None:
     ours = share()
-    ours.look(view(demand(US, 1), demand(THEM, 0), cpus=4, free=2))
+    ours.look(view(demand(US, 2), demand(THEM, 0, waiting=1), cpus=4, free=2))
 
     assert ours.allows(2)
+
+
+def test_a_place_that_was_given_up_is_not_taken_back_before_the_other_has_it() -> None:
+    clock = Clock()
+    ours = Share(US, 1.0, 0.0, None, clock)
+    ours.started()
+    clock.now += TURN
+    given_up = view(demand(US, 1), demand(THEM, 0), free=1)
+
+    ours.look(given_up)
+    assert ours.allows(0)
+    assert not ours.allows(1)
+    clock.now += LEFT - 1
+    ours.look(given_up)
+    assert not ours.allows(1)
+
+    clock.now += 1
+    ours.look(given_up)
+    assert ours.allows(1), "the other cannot take it, whatever the reason"
+    ours.look(view(demand(US, 2), demand(THEM, 0)))
+    ours.look(given_up)
+    clock.now += TURN
+    assert not ours.allows(1), "another place is another chance"
 
 
 def test_the_store_knows_who_wants_what(store: Store) -> None:

@@ -24,7 +24,7 @@ def quick(params: dict[str, Any]) -> None:
     """Report a loss with its best at alpha_v = 0.05; go on from where it was stopped."""
     task = params["task"]
     config, folder = task["config"], Path(task["checkpoint_dir"])
-    stop = StopFile(folder)
+    stop = StopFile(folder, task["stopped_by"])
     folder.mkdir(parents=True, exist_ok=True)
     done = int((folder / "done").read_text()) if (folder / "done").exists() else 0
     with (folder.parent / "starts").open("a") as starts:
