@@ -59,9 +59,9 @@ def match_curves(
         low, high = curves["target_low"], curves["target_high"]
         traces.append(band(steps, low, high, TARGET, group="target"))
         traces.append(_curve(f"target: {target_name}", steps, target, TARGET, width=2.5))
-        ratios = [s / t for s, t in zip(source, target, strict=False) if s > 0 and t > 0]
-        below = ratio_axis(ratios or [1.0])
-        traces += _ratio_traces(steps, source, target, tolerance, below.told)
+        ratio = [s / t if s > 0 and t > 0 else None for s, t in zip(source, target, strict=True)]
+        below = ratio_axis([value for value in ratio if value is not None] or [1.0])
+        traces += _ratio_traces(steps, ratio, tolerance, below.told)
     drawn = figure(
         traces,
         x={
@@ -117,20 +117,14 @@ def is_inside(source: float, target: float, tolerance: float) -> bool:
 
 
 def _ratio_traces(
-    steps: Sequence[int],
-    source: Sequence[float],
-    target: Sequence[float],
-    tolerance: float,
-    told: str,
+    steps: Sequence[int], ratio: Sequence[float | None], tolerance: float, told: str
 ) -> list[dict[str, object]]:
     """Source over target in a panel of its own, thick and green where it is inside.
 
     ``told`` says in the legend what lies beyond the axis.
     """
-    ratio = [s / t if s > 0 and t > 0 else None for s, t in zip(source, target, strict=True)]
     inside = [
-        value if value is not None and is_inside(s, t, tolerance) else None
-        for value, s, t in zip(ratio, source, target, strict=True)
+        value if value is not None and is_inside(value, 1.0, tolerance) else None for value in ratio
     ]
     shared = {"type": "scatter", "mode": "lines", "x": list(steps), "yaxis": "y2"}
     hover = "step %{x:,}<br>source over target %{y:.3f}<extra></extra>"

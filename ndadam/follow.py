@@ -7,6 +7,7 @@ average, so a curve is followed without knowing either beforehand.
 """
 
 import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -109,8 +110,9 @@ class FollowCurve:
         Raises ValueError where the curve gives no finite number of at least 0.
         """
         e = self._curve(self.step)
-        if not (isinstance(e, int | float) and math.isfinite(e) and e >= 0):
+        if not (isinstance(e, Real) and math.isfinite(e) and e >= 0):
             raise ValueError(f"curve must be finite and >= 0, got {e!r} at step {self.step}")
+        e = float(e)
         if e == 0:
             return 0.0
         beta1 = self._setting.betas[0]

@@ -13,6 +13,7 @@ invariance; the other laws assume that successive gradients are uncorrelated. Im
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Literal, get_args
 
 OptimizerName = Literal["sgd", "sgdw", "adam", "adamw", "ndadam"]
@@ -55,7 +56,7 @@ class OptimizerSetting:
         known = get_args(OptimizerName)
         if self.optimizer not in known:
             raise ValueError(f"optimizer must be one of {', '.join(known)}, got {self.optimizer!r}")
-        self._refuse_what_is_no_number()
+        self._keep_plain_numbers()
         if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be finite and > 0, got {self.lr}")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
@@ -80,17 +81,19 @@ class OptimizerSetting:
                 f"{self.nesterov}, dampening = {self.dampening}"
             )
 
-    def _refuse_what_is_no_number(self) -> None:
+    def _keep_plain_numbers(self) -> None:
+        """Refuse what is no number; what other libraries count with becomes a float."""
         for name in ("lr", "weight_decay", "momentum", "dampening"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) or (name == "lr" and value is None)):
+            if isinstance(value, Real):
+                object.__setattr__(self, name, float(value))
+            elif name != "lr" or value is not None:
                 raise ValueError(f"{name} must be a number, got {value!r}")
         betas = self.betas
-        if not isinstance(betas, Sequence) or len(betas) != 2:
+        are_two = isinstance(betas, Sequence) and len(betas) == 2
+        if not (are_two and all(isinstance(beta, Real) for beta in betas)):
             raise ValueError(f"betas must be two numbers, got {betas!r}")
-        if not all(isinstance(beta, int | float) for beta in betas):
-            raise ValueError(f"betas must be two numbers, got {betas!r}")
-        object.__setattr__(self, "betas", tuple(betas))
+        object.__setattr__(self, "betas", (float(betas[0]), float(betas[1])))
 
     @property
     def averaging(self) -> float:

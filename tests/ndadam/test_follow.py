@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -164,6 +165,17 @@ def test_a_curve_that_is_no_rate_is_refused_before_it_reaches_a_weight(value):
 
     with pytest.raises(ValueError, match=r"curve must be finite and >= 0, got .* at step 0"):
         follow.set_rate()
+
+
+def test_a_curve_may_give_numbers_of_numpy():
+    model = nn.Linear(3, 2)
+    rates = []
+    for number in (float, np.float32):
+        follow = FollowCurve(model, NDAdam(param_groups(model)), lambda step, of=number: of(0.125))
+        rates.append(follow.rate())
+
+    assert rates[0] == pytest.approx(rates[1], rel=1e-6)
+    assert rates[0] > 0
 
 
 def test_it_lets_go_when_told():

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -343,3 +344,13 @@ def test_the_example_of_the_documentation_is_true():
 
     assert found.attempted >= 3
     assert found.failed == 0
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    plain = OptimizerSetting("sgd", lr=0.5, momentum=0.5, weight_decay=0.25)
+    theirs = OptimizerSetting(
+        "sgd", lr=np.float32(0.5), momentum=np.float64(0.5), weight_decay=np.float32(0.25)
+    )
+
+    assert theirs == plain
+    assert stationary_effective_lr(theirs) == stationary_effective_lr(plain)

@@ -19,7 +19,7 @@ from service.cli import app as command_line
 from service.home import Endpoints, write_endpoints
 from service.routes import events
 from service.settings import Settings
-from sweeps.records import NewTrial, Sweep, SweepState, TrialState
+from sweeps.records import Claim, NewTrial, Sweep, SweepState, TrialState
 from sweeps.store import Store
 from worker.config import config_key
 from worker.datasets import Arrays, write_dataset
@@ -179,6 +179,20 @@ def match_spec() -> dict[str, Any]:
     }
 
 
+def _finish(
+    store: Store,
+    claim: Claim,
+    number: int,
+    attempt_id: int,
+    ended: TrialState,
+    objective: float | None,
+) -> None:
+    """End an attempt, and its trial in the same state."""
+    store.finish_attempt(
+        claim, number, attempt_id, ended, ended.value, trial_state=ended, objective=objective
+    )
+
+
 @pytest.fixture
 def trained(store: Store, spec: dict[str, Any]) -> Sweep:
     """A complete sweep: two points, two seeds each; the second point's last seed diverged."""
@@ -196,15 +210,8 @@ def trained(store: Store, spec: dict[str, Any]) -> Sweep:
         if ended == TrialState.DIVERGED:
             reports = [_report(10, 0.5, "running")]
         store.record(claim, trial.number, attempt.id, reports)
-        store.finish_attempt(
-            claim,
-            trial.number,
-            attempt.id,
-            ended,
-            ended.value,
-            trial_state=ended,
-            objective=error if ended == TrialState.COMPLETE else None,
-        )
+        objective = error if ended == TrialState.COMPLETE else None
+        _finish(store, claim, trial.number, attempt.id, ended, objective)
     store.release(claim, SweepState.COMPLETE, "all done")
     return store.get_sweep(sweep.id)
 
@@ -244,15 +251,8 @@ def finished(client: TestClient, store: Store, spec: dict[str, Any]) -> Callable
                 provenance=provenance or {"card": "H100", "versions": {"torch": "2.14"}},
             )
             store.record(claim, trial.number, attempt.id, [report])
-            store.finish_attempt(
-                claim,
-                trial.number,
-                attempt.id,
-                ended,
-                ended.value,
-                trial_state=ended,
-                objective=None if error is None else 2 * error,
-            )
+            objective = None if error is None else 2 * error
+            _finish(store, claim, trial.number, attempt.id, ended, objective)
         store.release(claim, state, "all done")
         return str(sweep["id"])
 
