@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.sweeps.turns import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 BASE: dict[str, Any] = {
@@ -46,24 +49,30 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "sweeps.batch", *map(str, arguments)]
 
 
-def start(*arguments: object) -> "subprocess.Popen[str]":
-    """Start a batch that says every report."""
-    return subprocess.Popen(
+@contextmanager
+def started(*arguments: object) -> "Iterator[subprocess.Popen[str]]":
+    """A batch that says every report; one that still runs after the block is killed."""
+    with subprocess.Popen(
         command(*arguments, "--progress-seconds", 0),
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )
+    ) as batch:
+        try:
+            yield batch
+        finally:
+            batch.kill()  # its processes see that nobody is there any more
+
+
+def outcome(batch: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Exit code, table and progress of a batch, once it has ended."""
+    out, err = batch.communicate(timeout=PATIENCE)
+    return batch.returncode, out, err
 
 
 def finish(*arguments: object) -> tuple[int, str, str]:
     """Run a batch to its end: exit code, table, progress."""
-    process = start(*arguments)
-    try:
-        out, err = process.communicate(timeout=480)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-    return process.returncode, out, err
+    with started(*arguments) as batch:
+        return outcome(batch)

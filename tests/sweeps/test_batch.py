@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -11,7 +10,8 @@ import pytest
 
 from sweeps.batch_plan import plan_runs, read_specs
 from sweeps.batch_results import RunResult, curves_of, read_result, read_results, result_paths
-from tests.sweeps.batch_cases import finish, start, write_spec
+from tests.sweeps.batch_cases import finish, outcome, started, write_spec
+from tests.sweeps.turns import LONG, run_until, standing_still, wait_for
 from worker import TrainConfig, train
 from worker.digits import prepare_digits
 from worker.measurement import Report
@@ -31,13 +31,6 @@ def results(out: Path) -> dict[tuple[str, int], RunResult]:
     return {(r.config["optimizer"], r.seed): r for r in read_results(out)}
 
 
-def wait_for(condition: object, seconds: float = 240.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def workers(pid: int) -> list[int]:
     return [child.pid for child in psutil.Process(pid).children()]
 
@@ -48,6 +41,11 @@ def is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def has_reported(out: Path) -> bool:
+    """Whether any run that has not ended has."""
+    return any(list(ReportJournal(folder).replay()) for folder in out.glob("checkpoints/*"))
 
 
 def trained_in(folder: Path) -> int | None:
@@ -95,26 +93,31 @@ def test_a_killed_process_costs_one_attempt_and_no_result(tmp_path: Path, data_h
     path = write_spec(
         tmp_path, optimizers=["sgd", "ndadam"], base={"steps": 150, "report_every": 5}
     )
+    out = tmp_path / "killed"
     given = (path, "--data-home", data_home, "--processes", 2, "--checkpoint-seconds", 0.1)
-    batch = start(*given, "--out", tmp_path / "killed")
-    found: list[int] = []
 
-    def is_under_way() -> bool:
-        folders = (tmp_path / "killed" / "checkpoints").glob("*")
-        found[:] = [pid for pid in map(trained_in, folders) if pid is not None]
-        return bool(found)
+    def under_way() -> list[int]:
+        found = map(trained_in, out.glob("checkpoints/*"))
+        return [pid for pid in found if pid is not None]
 
-    wait_for(is_under_way)
-    os.kill(found[0], signal.SIGKILL)
-    _, progress = batch.communicate(timeout=480)
+    with started(*given, "--out", out) as batch:
+        assert batch.stderr is not None
+        next(line for line in batch.stderr if ": begins" in line)
+        processes = [psutil.Process(pid) for pid in workers(batch.pid)]
+        with standing_still(*processes):
+            run_until(lambda: has_reported(out), processes)
+            # A checkpoint is written beside the training, which a slow disk would let run away.
+            run_until(under_way, processes, rest=LONG)
+            os.kill(under_way()[0], signal.SIGKILL)
+        code, _, progress = outcome(batch)
 
-    assert batch.returncode == 0, progress
+    assert code == 0, progress
     assert "killed by signal 9; attempt 1 is lost" in progress
-    lost = [r for r in read_results(tmp_path / "killed") if len(r.attempts) == 2]
+    lost = [r for r in read_results(out) if len(r.attempts) == 2]
     assert len(lost) == 1
     assert lost[0].attempts[0].exit_cause == "lost: the process ended, killed by signal 9"
     assert lost[0].attempts[1].from_step > 0
-    for result in read_results(tmp_path / "killed"):
+    for result in read_results(out):
         config = TrainConfig.model_validate(result.config | {"device": "cpu"})
         quiet = list(train(config, data_home=data_home))
         timed = {"images_per_second": 0}
@@ -133,26 +136,26 @@ def test_a_run_that_loses_three_processes_fails_and_its_neighbour_does_not(
     )
     short = write_spec(tmp_path, name="short", optimizers=["ndadam"])
     out = tmp_path / "out"
-    batch = start(path, short, "--out", out, "--data-home", data_home)
     killed: set[int] = set()
     spared = True
-    assert batch.stderr is not None
-    # The first run never gets past its first report; the next one is stopped by hand.
-    for line in batch.stderr:
-        if "optimizer=sgd seed 0: begins" in line:
-            spared = False
-        elif "optimizer=sgd seed 0: step" in line and not spared:
-            # Once an attempt: more of its reports may be there to read.
-            (pid,) = set(workers(batch.pid)) - killed
-            killed.add(pid)
-            os.kill(pid, signal.SIGKILL)
-            spared = True
-        elif "optimizer=adam seed 0: step" in line:
-            batch.send_signal(signal.SIGTERM)
-            break
-    batch.communicate(timeout=480)
+    with started(path, short, "--out", out, "--data-home", data_home) as batch:
+        assert batch.stderr is not None
+        # The first run never gets past its first report; the next one is stopped by hand.
+        for line in batch.stderr:
+            if "optimizer=sgd seed 0: begins" in line:
+                spared = False
+            elif "optimizer=sgd seed 0: step" in line and not spared:
+                # Once an attempt: more of its reports may be there to read.
+                (pid,) = set(workers(batch.pid)) - killed
+                killed.add(pid)
+                os.kill(pid, signal.SIGKILL)
+                spared = True
+            elif "optimizer=adam seed 0: step" in line:
+                batch.send_signal(signal.SIGTERM)
+                break
+        code, _, progress = outcome(batch)
 
-    assert batch.returncode == 3
+    assert code == 3, progress
     assert len(killed) == 3
     (failed,) = [r for r in read_results(out) if r.state == "failed"]
     assert failed.config["optimizer"] == "sgd"
@@ -163,21 +166,20 @@ def test_a_run_that_loses_three_processes_fails_and_its_neighbour_does_not(
 
 def test_a_run_stopped_by_its_time_goes_on_from_there(tmp_path: Path, data_home: Path) -> None:
     path = write_spec(tmp_path, base={"steps": 150, "report_every": 10})
-    given = (path, "--data-home", data_home, "--out", tmp_path / "out")
-    batch = start(*given)
-    assert batch.stderr is not None
-    for line in batch.stderr:
-        if "step 10/150" in line:
-            (pid,) = workers(batch.pid)
-            # It goes no further before it has been asked to stop.
-            os.kill(pid, signal.SIGSTOP)
+    out = tmp_path / "out"
+    given = (path, "--data-home", data_home, "--out", out)
+    with started(*given) as batch:
+        assert batch.stderr is not None
+        next(line for line in batch.stderr if ": begins" in line)
+        (process,) = [psutil.Process(pid) for pid in workers(batch.pid)]
+        with standing_still(process):  # it goes no further before it has been asked to stop
+            run_until(lambda: has_reported(out), [process])
             batch.send_signal(signal.SIGINT)
-        elif "stopping: what runs was asked to write its checkpoint and end" in line:
-            os.kill(pid, signal.SIGCONT)
-            break
-    table, progress = batch.communicate(timeout=480)
+            asked = "stopping: what runs was asked to write its checkpoint and end"
+            next(line for line in batch.stderr if asked in line)
+        code, table, progress = outcome(batch)
 
-    assert batch.returncode == 3, progress
+    assert code == 3, progress
     assert "1 left of 1 runs" in table
     code, table, progress = finish(*given)
     assert code == 0
@@ -241,15 +243,12 @@ def test_a_run_that_cannot_be_trained_is_recorded_and_can_be_tried_again(
 def test_two_batches_in_one_folder_are_refused(tmp_path: Path, data_home: Path) -> None:
     path = write_spec(tmp_path, base={"steps": 10**6})
     given = (path, "--out", tmp_path / "out", "--data-home", data_home)
-    first = start(*given)
-    assert first.stderr is not None
-    assert "1 runs, 0 of them done before" in first.stderr.readline()
-    code, _, refused = finish(*given)
-    children = workers(first.pid)
-    first.kill()  # its process sees that nobody is there any more
-    first.wait(60)
-    with first.stderr, first.stdout:  # type: ignore[union-attr]
-        pass
+    with started(*given) as first:
+        assert first.stderr is not None
+        assert "1 runs, 0 of them done before" in first.stderr.readline()
+        code, _, refused = finish(*given)
+        children = workers(first.pid)
+    # Killed with the block; its process sees that nobody is there any more.
 
     assert code == 2
     assert "another batch runs in" in refused

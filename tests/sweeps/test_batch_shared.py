@@ -4,11 +4,8 @@ import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -17,13 +14,14 @@ from sweeps import batch_process
 from sweeps.batch_plan import BatchRefused, read_specs
 from sweeps.batch_results import read_results
 from sweeps.batch_shared import host_key, runs_at_once
-from tests.sweeps.batch_cases import start, write_spec
+from tests.sweeps.batch_cases import outcome, started, write_spec
+from tests.sweeps.turns import run_until, standing_still, wait_for
 from worker import TrainConfig, train
 from worker.device_host_client import HostedError
 from worker.device_host_wire import host_address
 from worker.digits import prepare_digits
+from worker.report_journal import ReportJournal
 
-PATIENCE = 480.0
 SHARED = {"gpus": 1, "trials_per_gpu": 2}
 
 
@@ -46,28 +44,10 @@ def host_of(out: Path) -> psutil.Process | None:
     return None
 
 
-def checkpointed(out: Path) -> set[str]:
-    """Runs with a checkpoint behind their first step."""
-    found = out.glob("checkpoints/*/step-*.ckpt")
-    return {path.parent.name for path in found if int(path.stem.removeprefix("step-"))}
-
-
-@contextmanager
-def standing_still(process: psutil.Process) -> Iterator[None]:
-    process.suspend()
-    try:
-        yield
-    finally:
-        process.resume()
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """What a condition answers once it is met."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
+def reported(out: Path) -> dict[str, int]:
+    """The last step that each run which has not ended has reported."""
+    folders = (out / "checkpoints").glob("*")
+    return {f.name: max((r.step for r in ReportJournal(f).replay()), default=0) for f in folders}
 
 
 @pytest.mark.stack
@@ -84,31 +64,33 @@ def test_runs_of_one_process_stop_lose_their_host_and_are_what_they_are_alone(
     # The third diverges in its first steps; its neighbours must not notice.
     bad = write_spec(tmp_path, name="bad", base={"optimizer": "sgd", "lr": 1e30}, resources=SHARED)
     given = (path, bad, "--out", out, "--data-home", data_home, "--checkpoint-seconds", 0.1)
-    batch = start(*given)
-    assert batch.stderr is not None
-    host = wait_for(lambda: host_of(out))
-    with standing_still(host):  # so that it begins with both at once
-        begun = (line for line in batch.stderr if ": begins" in line)
-        assert [next(begun) for _ in range(2)]
-    wait_for(lambda: len(checkpointed(out)) == 2)
-    with standing_still(host):  # so that neither ends before it is to stop
-        batch.send_signal(signal.SIGINT)
-        wait_for(lambda: len(list(out.glob("checkpoints/*/stop"))) == 2)
-    _, progress = batch.communicate(timeout=PATIENCE)
-    assert batch.returncode == 3, progress
+    with started(*given) as batch:
+        assert batch.stderr is not None
+        host = wait_for(lambda: host_of(out))
+        with standing_still(host):  # so that it begins with both at once, and neither ends
+            begun = (line for line in batch.stderr if ": begins" in line)
+            assert [next(begun) for _ in range(2)]
+            run_until(lambda: sum(map(bool, reported(out).values())) == 2, [host])
+            batch.send_signal(signal.SIGINT)
+            wait_for(lambda: len(list(out.glob("checkpoints/*/stop"))) == 2)
+        code, _, progress = outcome(batch)
+    assert code == 3, progress
     assert len(re.findall(r"stopped at step [\d,]+ with a checkpoint", progress)) == 2, progress
+    with suppress(psutil.NoSuchProcess):
+        host.terminate()  # it would wait for more runs
+    wait_for(lambda: host_of(out) is None)
 
-    batch = start(*given)
-    assert batch.stderr is not None
-    for line in batch.stderr:
-        if "step " in line and "left" in line:
-            break
-    host = host_of(out)
-    assert host is not None
-    host.kill()
-    table, progress = batch.communicate(timeout=PATIENCE)
+    stopped_at = reported(out)
+    with started(*given) as batch:
+        host = wait_for(lambda: host_of(out))
+        with standing_still(host):
+            run_until(
+                lambda: any(n > stopped_at.get(r, n) for r, n in reported(out).items()), [host]
+            )
+            host.kill()
+        code, table, progress = outcome(batch)
 
-    assert batch.returncode == 0, progress
+    assert code == 0, progress
     assert "2 complete, 1 diverged, 0 failed, 0 left of 3 runs" in table
     whole = [result for result in read_results(out) if result.state == "complete"]
     # One at least was under way; on a busy machine the other may have ended before.
