@@ -20,6 +20,8 @@ from sweeps.errors import StoreUnavailable, SweepsError
 
 #: How long a writer waits for another before it gives up, in seconds (SQLite).
 BUSY_SECONDS = 30.0
+#: How long PostgreSQL may take to take a connection up, in whole seconds.
+CONNECT_SECONDS = 5
 #: Seconds. A lease that ends later was taken before the clock was set back.
 LONGEST_LEASE = 3600.0
 #: PostgreSQL's lock that makes event ids appear in the order of their commits.
@@ -213,7 +215,7 @@ def _postgres(url: sa.URL) -> sa.Engine:
         pool_size=8,
         max_overflow=32,
         pool_pre_ping=True,
-        connect_args={"connect_timeout": 5},
+        connect_args={"connect_timeout": CONNECT_SECONDS},
     )
 
 

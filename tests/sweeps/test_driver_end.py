@@ -10,6 +10,7 @@ from sweeps.driver import Driver
 from sweeps.records import Claim, Sweep, SweepState
 from sweeps.store import Store
 from sweeps.writer import StoreWriter
+from tests.sweeps.store_cases import LEASE
 from tests.sweeps.sweep_cases import sweep_spec
 
 
@@ -24,7 +25,7 @@ def claim(store: Store) -> Claim:
     """A sweep of two points, claimed."""
     spec = sweep_spec(num_points=2).model_dump(mode="json")
     store.create_sweep("sweep", spec, name="s", num_trials=2)
-    claim = store.claim("runner-1", 60)
+    claim = store.claim("runner-1", LEASE)
     assert claim is not None
     return claim
 

@@ -176,6 +176,7 @@ def test_the_size_of_a_card_is_what_its_driver_says(
     tool.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}END\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(cluster, "_CARDS_LIMIT", 300.0)
 
     assert smallest_card() == found
     tool.unlink()

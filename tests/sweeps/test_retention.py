@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from sweeps.records import Claim, SweepState, TrialState
 from sweeps.retention import carry_out, keep_within, plan
 from sweeps.retention_limits import Keep
 from sweeps.store import Store
+from tests.sweeps.stack import until
 from tests.sweeps.store_cases import claimed, report, trial
 
 MB = 1_000_000
@@ -164,18 +164,19 @@ def test_progress_events_of_sweeps_that_ended_long_ago_are_pruned_and_nothing_el
 
 
 def test_a_service_keeps_within_its_budget_by_itself(store: Store, tmp_path: Path) -> None:
-    sweep_with_files(store, tmp_path, [TrialState.COMPLETE], end=SweepState.COMPLETE)
+    claim = sweep_with_files(store, tmp_path, [TrialState.COMPLETE], end=SweepState.COMPLETE)
+    checkpoints = tmp_path / "checkpoints" / claim.sweep_id / "0"
+    assert checkpoints.exists()
     stop = threading.Event()
     thread = threading.Thread(target=keep_within, args=(store, tmp_path, Keep(), stop, 0.01))
     thread.start()
-    end = time.monotonic() + 60
-    while "checkpoints/0" in left(tmp_path) and time.monotonic() < end:
-        time.sleep(0.01)
-    stop.set()
-    thread.join(60)
+    try:
+        until(lambda: not checkpoints.exists(), "a checkpoint that nobody needs goes")
+    finally:
+        stop.set()
+        thread.join()
 
     assert left(tmp_path) == {"logs/0.log"}
-    assert not thread.is_alive()
 
 
 def ray_session(home: Path, tmp_path: Path) -> Path:

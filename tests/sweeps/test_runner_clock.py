@@ -1,9 +1,10 @@
 """A runner whose machine's clock is set keeps its drivers' leases."""
 
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from sweeps import runner
 from sweeps.runner import WallClock
 
 
@@ -11,10 +12,14 @@ from sweeps.runner import WallClock
 def test_a_clock_that_is_set_is_noticed_once(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    real = time.time
+    now = SimpleNamespace(wall=1.8e9, since_start=500.0)
+    clocks = SimpleNamespace(time=lambda: now.wall, monotonic=lambda: now.since_start)
+    monkeypatch.setattr(runner, "time", clocks)
     clock = WallClock()
+    now.wall += 60.0
+    now.since_start += 60.0
 
     assert not clock.has_jumped()
-    monkeypatch.setattr(time, "time", lambda: real() + seconds)
+    now.wall += seconds
     assert clock.has_jumped()
     assert not clock.has_jumped()

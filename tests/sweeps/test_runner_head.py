@@ -3,8 +3,6 @@
 import json
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from sweeps.driver_process import DriverSettings
 from sweeps.runner import Runner
 from sweeps.store import Store
+from tests.sweeps.stack import until
 
 #: Says who it is, and would call a head that is gone for ever.
 STUCK = """
@@ -38,13 +37,6 @@ def started(home: Path) -> set[str]:
     return {path.name for path in home.joinpath("pids").iterdir()}
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_a_driver_of_a_head_that_was_replaced_is_ended_and_another_started(
     tmp_path: Path, sqlite_store: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,12 +48,12 @@ def test_a_driver_of_a_head_that_was_replaced_is_ended_and_another_started(
     thread = threading.Thread(target=runner.run, args=(stop,))
     thread.start()
     try:
-        until(lambda: started(tmp_path))
+        until(lambda: started(tmp_path), "a driver starts")
         [first] = started(tmp_path)
 
         record_head(tmp_path, 2)
 
-        until(lambda: len(started(tmp_path)) == 2)
+        until(lambda: len(started(tmp_path)) == 2, "another driver starts")
         assert not Path(f"/proc/{first}").exists()
     finally:
         stop.set()

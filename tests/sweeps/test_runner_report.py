@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,11 @@ from sweeps.records import Claim, SweepState
 from sweeps.records import Runner as RunnerSign
 from sweeps.runner import Runner
 from sweeps.store import Store
+from tests.sweeps.stack import until
 from tests.sweeps.sweep_cases import sweep_spec
 
+#: Seconds: longer than any test.
+EVER = 3600.0
 #: Says what the cluster looks like, and keeps the sweep that it is given.
 IDLE = """
 import sys, time
@@ -50,16 +52,13 @@ class Deaf(Idle):
     script = DEAF
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def drivers(store: Store) -> dict[str, int]:
     """By the sweeps that they have."""
-    return {driver["sweep"]: driver["pid"] for sign in store.runners() for driver in told(sign)}
+    return {driver["sweep"]: driver["pid"] for sign in store.runners(EVER) for driver in told(sign)}
+
+
+def sees_cluster(store: Store) -> bool:
+    return any(sign.info["cluster"] for sign in store.runners(EVER))
 
 
 def told(sign: RunnerSign) -> list[dict[str, Any]]:
@@ -85,15 +84,15 @@ def test_who_drives_a_sweep_is_known_as_soon_as_it_is_driven(
     monkeypatch.setattr(runners, "_REPORT", 1000.0)
     with running(Runner(sqlite_store, Idle(sqlite_url, tmp_path))):
         # After this sign of life none is due for a while.
-        until(lambda: any(sign.info["cluster"] for sign in sqlite_store.runners()))
+        until(lambda: sees_cluster(sqlite_store), "a driver is connected")
         assert drivers(sqlite_store) == {}
 
         sweep_id = submit(sqlite_store, sweep_spec())
-        until(lambda: sweep_id in drivers(sqlite_store))
+        until(lambda: sweep_id in drivers(sqlite_store), "it has a driver")
         first = drivers(sqlite_store)[sweep_id]
         os.kill(first, signal.SIGKILL)
 
-        until(lambda: drivers(sqlite_store).get(sweep_id, first) != first)
+        until(lambda: drivers(sqlite_store).get(sweep_id, first) != first, "it has another")
 
 
 def test_a_runner_whose_leases_ran_out_gives_no_sweep_to_a_second_driver(
@@ -112,10 +111,10 @@ def test_a_runner_whose_leases_ran_out_gives_no_sweep_to_a_second_driver(
     monkeypatch.setattr(sqlite_store, "claim", look)
     sweep_id = submit(sqlite_store, sweep_spec())
     with running(Runner(sqlite_store, Idle(sqlite_url, tmp_path), lease_seconds=-1.0)):
-        until(lambda: len(looks) > 1 and sweep_id in looks[-2])
+        until(lambda: len(looks) > 1 and sweep_id in looks[-2], "a second driver may be given one")
         one = drivers(sqlite_store)
 
-        until(lambda: looks.count(one) > 3)
+        until(lambda: looks.count(one) > 3, "none was given")
         assert looks[-1] == one
         assert sqlite_store.get_sweep(sweep_id).state is SweepState.RUNNING
 
@@ -126,9 +125,9 @@ def test_a_sweep_whose_driver_did_not_stop_in_time_is_free_for_the_next_runner(
     monkeypatch.setattr(runners, "_STOP", 0.1)
     sweep_id = submit(sqlite_store, sweep_spec())
     with running(Runner(sqlite_store, Deaf(sqlite_url, tmp_path), lease_seconds=3000.0)):
-        until(lambda: sweep_id in drivers(sqlite_store))
+        until(lambda: sweep_id in drivers(sqlite_store), "it has a driver")
         # When it has said what it sees, it is deaf.
-        until(lambda: any(sign.info["cluster"] for sign in sqlite_store.runners()))
+        until(lambda: sees_cluster(sqlite_store), "the driver is deaf")
 
     sweep = sqlite_store.get_sweep(sweep_id)
     assert (sweep.state, sweep.reason) == (SweepState.QUEUED, "its runner stopped")

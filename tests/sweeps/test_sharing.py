@@ -84,7 +84,7 @@ def test_on_one_place_they_take_turns() -> None:
     clock.now += TURN
     assert not ours.allows(0)
     # The other has started since, and is asked to give way in its turn.
-    later = demand(THEM, 1, last=2 * 10**15)
+    later = demand(THEM, 1, last=10**17)
     ours.look(view(demand(US, 0), later, cpus=1))
     assert ours.allows(0)
     ours.started()

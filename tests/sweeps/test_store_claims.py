@@ -11,7 +11,7 @@ from sweeps.errors import LeaseLost
 from sweeps.records import Claim, Request, SweepState, TrialState
 from sweeps.store import Store
 from sweeps.tables import attempts, runners
-from tests.sweeps.store_cases import SPEC, claimed, new_sweep, report, run, trial
+from tests.sweeps.store_cases import LEASE, SPEC, claimed, new_sweep, report, run, trial
 
 
 def lapse(store: Store, claim: Claim) -> None:
@@ -22,7 +22,7 @@ def lapse(store: Store, claim: Claim) -> None:
 def test_sweeps_are_claimed_in_the_order_they_were_queued(store: Store) -> None:
     ids = [new_sweep(store).id for _ in range(3)]
 
-    claims = [store.claim("runner") for _ in range(4)]
+    claims = [store.claim("runner", LEASE) for _ in range(4)]
 
     assert [claim and claim.sweep_id for claim in claims] == [*ids, None]
     assert store.get_sweep(ids[0]).started_at is not None
@@ -39,26 +39,26 @@ def test_many_runners_never_claim_the_same_sweep(store: Store) -> None:
     ids = {new_sweep(store).id for _ in range(10)}
 
     with ThreadPoolExecutor(8) as threads:
-        claims = list(threads.map(lambda i: store.claim(f"runner-{i}"), range(16)))
+        claims = list(threads.map(lambda i: store.claim(f"runner-{i}", LEASE), range(16)))
 
     taken = [claim.sweep_id for claim in claims if claim]
     assert len(taken) == len(set(taken))
     # On PostgreSQL a claim passes by a sweep that another is just taking.
-    while claim := store.claim("last"):
+    while claim := store.claim("last", LEASE):
         taken.append(claim.sweep_id)
     assert sorted(taken) == sorted(ids)
 
 
 def test_a_lapsed_lease_hands_the_sweep_on_with_a_larger_token(store: Store) -> None:
     new_sweep(store)
-    old = store.claim("one")
+    old = store.claim("one", LEASE)
     assert old is not None
     store.add_trials(old, [trial(0), trial(1)])
     attempt = store.start_attempt(old, 0)
     assert store.claim("two") is None
     lapse(store, old)
 
-    new = store.claim("two")
+    new = store.claim("two", LEASE)
 
     assert new is not None
     assert (new.sweep_id, new.owner) == (old.sweep_id, "two")
@@ -116,11 +116,11 @@ def test_a_sweep_whose_driver_lives_is_not_taken_although_its_lease_ran_out(stor
 
 def test_a_renewed_lease_does_not_lapse(store: Store) -> None:
     new_sweep(store)
-    claim = store.claim("one")
+    claim = store.claim("one", LEASE)
     assert claim is not None
 
     lapse(store, claim)
-    store.renew(claim)
+    store.renew(claim, LEASE)
 
     assert store.claim("two") is None
 
@@ -148,12 +148,12 @@ WRITES: dict[str, Callable[[Store, Claim], Any]] = {
 @pytest.mark.parametrize("verb", WRITES)
 def test_every_write_of_a_driver_that_lost_its_lease_is_refused(store: Store, verb: str) -> None:
     new_sweep(store)
-    old = store.claim("one")
+    old = store.claim("one", LEASE)
     assert old is not None
     store.add_trials(old, [trial(0), trial(1)])
     store.start_attempt(old, 0)
     lapse(store, old)
-    new = store.claim("two")
+    new = store.claim("two", LEASE)
     assert new is not None
     before = (store.get_sweep(old.sweep_id), store.trials(old.sweep_id), store.events(None))
 
@@ -170,7 +170,7 @@ def test_a_wish_is_carried_out_although_the_driver_died(
     store: Store, wish: Any, state: SweepState
 ) -> None:
     new_sweep(store)
-    claim = store.claim("one")
+    claim = store.claim("one", LEASE)
     assert claim is not None
     store.add_trials(claim, [trial(0)])
     store.start_attempt(claim, 0)
@@ -188,7 +188,7 @@ def test_a_wish_is_carried_out_although_the_driver_died(
 
 def test_a_sweep_whose_driver_is_dead_is_cancelled_at_once(store: Store) -> None:
     new_sweep(store)
-    claim = store.claim("one")
+    claim = store.claim("one", LEASE)
     assert claim is not None
     lapse(store, claim)
 
@@ -214,7 +214,7 @@ def test_a_sweep_given_back_goes_to_the_end_of_the_queue(store: Store) -> None:
 
     store.release(first, SweepState.QUEUED, "the runner stops")
 
-    order = [claim.sweep_id for _ in range(2) if (claim := store.claim("other"))]
+    order = [claim.sweep_id for _ in range(2) if (claim := store.claim("other", LEASE))]
     assert order == [second.id, first.sweep_id]
 
 

@@ -20,14 +20,26 @@ from sweeps.errors import StoreUnavailable, SweepNotFound
 from sweeps.records import TrialState
 from sweeps.store import Store
 from sweeps.tables import metadata
-from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
+from tests.sweeps.store_cases import LEASE, claimed, new_sweep, report, run, trial
+
+
+def be_patient() -> None:
+    """Wait for the disk, however long the others' writes take."""
+    store_connection.BUSY_SECONDS = 600.0
+    store_connection.CONNECT_SECONDS = 600
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests whose threads write at once: the last of them may wait for all the others."""
+    monkeypatch.setattr(store_connection, "BUSY_SECONDS", 600.0)
 
 
 def drive_everything(url: str, owner: str) -> list[str]:
     """Claim sweeps until there are none; run one trial of each."""
     store = Store(url)
     driven = []
-    while claim := store.claim(owner):
+    while claim := store.claim(owner, LEASE):
         store.add_trials(claim, [trial(0), trial(1)])
         for number in (0, 1):
             run(store, claim, number, 0.5)
@@ -39,7 +51,7 @@ def drive_everything(url: str, owner: str) -> list[str]:
 def test_several_processes_drive_each_sweep_once(store: Store) -> None:
     ids = [new_sweep(store).id for _ in range(8)]
 
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(2, be_patient) as pool:
         driven = pool.starmap(drive_everything, [(store.url, f"runner-{i}") for i in range(2)])
     rest = drive_everything(store.url, "last")
 
@@ -50,6 +62,7 @@ def test_several_processes_drive_each_sweep_once(store: Store) -> None:
         assert [len(store.trial(sweep_id, n).attempts) for n in (0, 1)] == [1, 1]
 
 
+@pytest.mark.usefixtures("patience")
 def test_threads_record_at_once_without_losing_a_point(store: Store) -> None:
     claim = claimed(store)
     store.add_trials(claim, [trial(p) for p in range(4)])
@@ -69,6 +82,7 @@ def test_threads_record_at_once_without_losing_a_point(store: Store) -> None:
     assert ids == sorted(set(ids))
 
 
+@pytest.mark.usefixtures("patience")
 def test_an_event_reader_that_follows_the_ids_misses_none(store: Store) -> None:
     ids = [new_sweep(store).id for _ in range(4)]
     seen: list[int] = []
@@ -226,6 +240,7 @@ def test_migrations_make_exactly_the_tables_of_this_version(store: Store) -> Non
     assert differences == []
 
 
+@pytest.mark.usefixtures("patience")
 def test_processes_that_migrate_at_once_do_it_once(
     tmp_path: Path, new_postgres: Callable[[], str]
 ) -> None:

@@ -15,7 +15,7 @@ from sweeps.errors import (
 )
 from sweeps.records import SweepState, TrialState
 from sweeps.store import Store
-from tests.sweeps.store_cases import SPEC, claimed, new_sweep, run, trial
+from tests.sweeps.store_cases import LEASE, SPEC, claimed, new_sweep, run, trial
 
 
 class TestCreating:
@@ -73,10 +73,10 @@ class TestListing:
     def test_pages_hold_every_sweep_once_in_order(self, store: Store, sort: str, sign: str) -> None:
         for name in "cabbd":
             new_sweep(store, name)
-        first = store.claim("runner")
+        first = store.claim("runner", LEASE)
         assert first is not None
         store.release(first, SweepState.COMPLETE, "all done")
-        store.claim("runner")
+        store.claim("runner", LEASE)
 
         whole = store.list_sweeps(sort=sign + sort).items
         paged, cursor = [], None
