@@ -34,7 +34,8 @@ _RAY_LOG_BYTES = 20_000_000
 PRELOAD = "worker.tune_trainable"
 # Seconds.
 _START_LIMIT = 60.0
-_STOP_LIMIT = 1.0
+#: For the processes of a head to end when they are told to, and when they are killed.
+_STOP_LIMIT, _KILL_LIMIT = 1.0, 5.0
 _CARDS_LIMIT = 20.0
 #: Behind the ports that Ray gives its workers.
 _FIRST_PORT = 20_000
@@ -249,6 +250,7 @@ def _launch(
     host = re.search(r"--address='([^']+):\d+'", printed)
     if code != 0 or host is None:
         _end_session(starter.pid)
+        starter.wait()
         shutil.rmtree(folder, ignore_errors=True)
         raise ClusterError(
             f"the local Ray cluster did not start (exit code {code}): {printed[-2000:]}"
@@ -356,12 +358,15 @@ def _commands(head: Head) -> dict[int, str]:
 
 
 def _end_session(session: int) -> None:
-    for how, seconds in ((signal.SIGTERM, _STOP_LIMIT), (signal.SIGKILL, _STOP_LIMIT)):
-        for pid in _members(session):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, how)
+    """End every process of a session, also those that others of it start meanwhile."""
+    for how, seconds in ((signal.SIGTERM, _STOP_LIMIT), (signal.SIGKILL, _KILL_LIMIT)):
+        told: set[int] = set()
         end = time.monotonic() + seconds
-        while _members(session):
+        while members := _members(session):
+            for pid in set(members) - told:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+            told.update(members)
             if time.monotonic() > end:
                 break
             time.sleep(0.05)
