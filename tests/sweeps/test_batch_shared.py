@@ -33,13 +33,18 @@ def data_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def host_of(out: Path) -> psutil.Process | None:
-    """The process that trains a batch's runs on the CPU."""
+    """The process that trains a batch's runs on the CPU, once who started it has gone.
+
+    Before that it must not stand still: a group whose last parent ends while a member stands still
+    is hung up by the kernel.
+    """
     address = str(host_address(host_key(out, "None 0")))
     for process in psutil.process_iter(["cmdline"]):
         if address in (process.info["cmdline"] or []):
-            # Who starts it has the same command line, and no group of its own.
-            with suppress(ProcessLookupError):
-                if os.getpgid(process.pid) == process.pid:
+            # Who starts it has the same command line, and while it ends none.
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                above = psutil.Process(process.ppid()).cmdline()
+                if os.getpgid(process.pid) == process.pid and above and address not in above:
                     return process
     return None
 
