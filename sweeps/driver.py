@@ -304,7 +304,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         cluster.connect(options.home)
     except (cluster.ClusterError, ConnectionError) as error:
-        log.error("%s", error)
+        # Ahead of need there is often none yet: the local one starts beside this process.
+        is_early = isinstance(error, cluster.ClusterError) and not options.sweep
+        log.log(logging.INFO if is_early else logging.ERROR, "%s", error)
         return NO_CLUSTER
     # Once more: connecting puts Ray's own handlers in their place, which end the process.
     _leave_on_signals(leaving)
