@@ -22,6 +22,8 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--workers", "1"]
+    # It never ends a connection just when a client sends its next request over it.
+    command += ["--uvicorn-opts", "--timeout-keep-alive 86400"]
     command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
     command += ["--artifacts-destination", str(folder / "artifacts")]
     environment = os.environ | {
@@ -88,7 +90,7 @@ class Proxy:
                     target + self.path, body or None, headers, method=self.command
                 )
                 try:
-                    with urllib.request.urlopen(request, timeout=30) as response:
+                    with urllib.request.urlopen(request, timeout=300) as response:
                         status, answer = response.status, response.read()
                         kind = response.headers.get("Content-Type", "")
                 except urllib.error.HTTPError as error:
@@ -109,6 +111,7 @@ class Proxy:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and let go of requests that hang."""
+        self.behaviour = "refuse"
         self._server.shutdown()
         self._server.server_close()

@@ -207,26 +207,29 @@ def test_a_store_that_is_away_for_a_while_costs_nothing(
     drive: Drive, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driving = drive(num_points=2)
-    run = driving.start()
-    real_finish, real_add = store.finish_attempt, store.add_trials
-    outage = {"left": 3}
+    outages = {"add_trials": 2, "finish_attempts": 2}
 
-    def away(real: Callable[..., Any]) -> Callable[..., Any]:
+    def away(name: str) -> Callable[..., Any]:
+        real = getattr(store, name)
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            if outage["left"]:
-                outage["left"] -= 1
+            if outages[name]:
+                outages[name] -= 1
                 raise StoreUnavailable("no route")
             return real(*args, **kwargs)
 
         return call
 
-    monkeypatch.setattr(store, "finish_attempt", away(real_finish))
-    monkeypatch.setattr(store, "add_trials", away(real_add))
-    driving.finish(run, 0.25)
+    for name in outages:
+        monkeypatch.setattr(store, name, away(name))
+    asked = [driving.dispatcher.next() for _ in range(2)]
+    driving.finish(driving.start(), 0.25)
     driving.dispatcher.take_ended(PATIENCE)
     driving.finish(driving.start(), 0.5)
 
+    assert asked == [None, None]
     assert [trial.objective for trial in driving.all_trials()] == [0.25, 0.5]
+    assert outages == {"add_trials": 0, "finish_attempts": 0}
     assert not driving.failures
 
 

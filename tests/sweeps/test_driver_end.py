@@ -10,6 +10,7 @@ from sweeps.driver import Driver
 from sweeps.records import Claim, Sweep, SweepState
 from sweeps.store import Store
 from sweeps.writer import StoreWriter
+from tests.sweeps.driving import PATIENCE
 from tests.sweeps.store_cases import LEASE
 from tests.sweeps.sweep_cases import sweep_spec
 
@@ -80,9 +81,10 @@ def test_a_sweep_whose_last_endings_are_not_written_is_not_ended(
     store: Store, claim: Claim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = stopped(store, claim, tmp_path, None)
-    monkeypatch.setattr(StoreWriter, "close", lambda writer, seconds: False)
-
-    driver.end()
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, "close", lambda writer, seconds: False)
+        driver.end()
+    assert driver._writer.close(PATIENCE)
 
     assert store.get_sweep(claim.sweep_id).state == SweepState.RUNNING
     assert driver.exit_code == 1

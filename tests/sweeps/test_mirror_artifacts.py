@@ -17,7 +17,7 @@ from sweeps.records import NewTrial, Sweep, SweepState, Trial, TrialState
 from sweeps.runs import Places
 from sweeps.store import Store
 from tests.sweeps.recording_client import RecordingClient
-from tests.sweeps.store_cases import report
+from tests.sweeps.store_cases import LEASE, report
 from worker.config import TrainConfig
 from worker.digits import prepare_digits
 from worker.train import train
@@ -54,7 +54,7 @@ def store(sqlite_store: Store) -> Store:
 def finished(store: Store, home: Path | None = None) -> str:
     """A complete sweep of two points with two seeds; with ``home``, weights of the best trial."""
     store.create_sweep("sweep", SPEC, name="small", notes="A *small* one.", num_trials=4)
-    claim = store.claim("test")
+    claim = store.claim("test", LEASE)
     assert claim is not None
     places = Places(home or Path("/nonexistent"), claim.sweep_id)
     for number, (alpha_v, gamma_c, error) in enumerate([(0.05, 2.5, 0.02), (0.02, None, 0.05)]):
@@ -271,7 +271,6 @@ def test_the_best_network_is_loaded_from_mlflow_with_signature_and_example(
     state = store.get_sweep(sweep_id).mirror
     assert state is not None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_url)
-    mlflow.set_tracking_uri(mlflow_url)
     address = f"runs:/{state['run_id']}/model"
     model = mlflow.pytorch.load_model(address)
     info = mlflow.models.get_model_info(address)

@@ -14,6 +14,7 @@ from sweeps.records import Sweep, SweepState
 from sweeps.store import Store
 from tests.dashboards.seeding import finished_match, stopped_clock
 from tests.sweeps.recording_client import RecordingClient
+from tests.sweeps.store_cases import LEASE
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,7 @@ def test_the_figure_says_how_much_of_a_ratio_it_leaves_out(match: Sweep) -> None
 def test_one_without_a_result_has_its_environment_alone(sqlite_store: Store) -> None:
     store = sqlite_store
     store.create_sweep("match", {"source": {}, "base": {}}, name="m", num_trials=None)
-    claim = store.claim("test")
+    claim = store.claim("test", LEASE)
     assert claim is not None
     store.release(claim, SweepState.CANCELLED, "asked for")
     client = RecordingClient()

@@ -11,7 +11,7 @@ from sweeps.records import TrialState
 from sweeps.store import Store
 from tests.sweeps.mirror_cases import client, history, mirror, proxy, runs_of, send_all, store
 from tests.sweeps.mlflow_server import Proxy
-from tests.sweeps.stack import until
+from tests.sweeps.stack import PATIENCE, until
 from tests.sweeps.store_cases import claimed, report, run, trial
 
 __all__ = ["client", "mirror", "proxy", "store"]
@@ -86,26 +86,29 @@ def test_an_outage_loses_nothing_doubles_nothing_and_is_visible(
     stop = threading.Event()
     proxy.behaviour = trouble  # type: ignore[assignment]
     thread = threading.Thread(target=mirror.run, args=(stop,), daemon=True)
-    thread.start()
 
     def shows() -> object:
         """Whether the outage is seen: in the store, or in a request without an answer."""
         shown = store.get_sweep(claim.sweep_id).mirror
         return proxy.holds if trouble == "hang" else shown and shown["error"]
 
-    store.record(claim, 0, attempt.id, [report(2, 1 / 2)])
-    until(shows, "the outage shows")
-    for step in range(3, 12):
-        store.record(claim, 0, attempt.id, [report(step, 1 / step)])
-    # Nothing of this waited for an answer: it is still to come.
-    assert shows()
-    proxy.behaviour = "pass"
-    store.finish_attempt(
-        claim, 0, attempt.id, TrialState.COMPLETE, "complete", trial_state=TrialState.COMPLETE
-    )
-    until(lambda: not store.mirror_backlog().attempts, "MLflow has everything")
-    stop.set()
-    thread.join(60)
+    thread.start()
+    try:
+        store.record(claim, 0, attempt.id, [report(2, 1 / 2)])
+        until(shows, "the outage shows")
+        for step in range(3, 12):
+            store.record(claim, 0, attempt.id, [report(step, 1 / step)])
+        # Nothing of this waited for an answer: it is still to come.
+        assert shows()
+        proxy.behaviour = "pass"
+        store.finish_attempt(
+            claim, 0, attempt.id, TrialState.COMPLETE, "complete", trial_state=TrialState.COMPLETE
+        )
+        until(lambda: not store.mirror_backlog().attempts, "MLflow has everything")
+    finally:
+        proxy.behaviour = "pass"
+        stop.set()
+        thread.join(PATIENCE)
 
     (only,) = runs_of(client, store, claim.sweep_id)
     expected = [(1, 0.9)] + [(step, 1 / step) for step in range(2, 12)]

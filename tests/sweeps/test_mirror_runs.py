@@ -15,7 +15,7 @@ from sweeps.mirror_runs import (
 )
 from sweeps.records import NewTrial, PendingAttempt, Sweep, SweepState, Trial, TrialState
 from sweeps.store import Store
-from tests.sweeps.store_cases import report
+from tests.sweeps.store_cases import LEASE, report
 
 PARAMS = {"optimizer": "ndadam", "alpha_v": 0.1951668359570564, "gamma_c": None}
 PROVENANCE = {
@@ -32,7 +32,7 @@ def trial(sqlite_store: Store) -> Trial:
     store = sqlite_store
     spec = {"objective": {"metric": "validation_error", "direction": "minimize"}}
     store.create_sweep("sweep", spec, name="small", num_trials=1)
-    claim = store.claim("test")
+    claim = store.claim("test", LEASE)
     assert claim is not None
     (added,) = store.add_trials(claim, [NewTrial(0, 7, PARAMS, PARAMS | {"seed": 7}, "k")])
     attempt = store.start_attempt(claim, added.number)
