@@ -7,6 +7,7 @@ stream of its own (``worker.side_by_side``). Trials come as guests over a local 
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ import socket
 import sys
 from pathlib import Path
 
+from worker.device_host_wire import address_lock
 from worker.turn_watch import TURN_LIMIT
 
 #: Seconds without a guest before a host ends: between two trials of a sweep there are fewer.
@@ -51,11 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         # The cluster ends, and with it every guest.
         code = 0
     listener.close()
-    # Another host may have taken the address over.
-    if options.address.exists() and options.address.stat().st_ino == inode:
-        options.address.unlink()
-        if code == 0:
-            options.address.with_suffix(".log").unlink(missing_ok=True)
+    _leave(options.address, inode, code)
     logging.shutdown()
     # At once: a card that gave up could keep torch's own end waiting.
     os._exit(code)
@@ -69,6 +67,16 @@ def _listen(address: Path) -> socket.socket:
     listener.listen(64)
     hidden.replace(address)
     return listener
+
+
+def _leave(address: Path, inode: int, code: int) -> None:
+    """Give an address up, with the log of a host that ended well."""
+    with contextlib.suppress(FileNotFoundError), address_lock(address):
+        # Another host may have taken it over, and none does before it is gone.
+        if address.stat().st_ino == inode:
+            address.unlink()
+            if code == 0:
+                address.with_suffix(".log").unlink(missing_ok=True)
 
 
 def _speak_to(path: Path) -> None:

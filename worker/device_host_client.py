@@ -1,7 +1,6 @@
 """A trial's side of the host of its card: finds it or starts it, and hears what its run reports."""
 
 import contextlib
-import fcntl
 import logging
 import socket
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.device_host import IDLE
-from worker.device_host_wire import Wire
+from worker.device_host_wire import Wire, address_lock
 from worker.errors import HostLost
 from worker.measurement import Report
 from worker.turn_watch import TURN_LIMIT
@@ -69,10 +68,8 @@ def _enter(task: dict[str, Any], address: Path, limits: list[str]) -> Wire:
 
 
 def _connect(address: Path, device: str, limits: list[str]) -> socket.socket:
-    # One lock for all hosts: it is held for half a second, and a file for each would be left.
-    with (address.parent / "lock").open("w") as lock:
-        # Trials come in groups; one of them starts the host.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # Trials come in groups; one of them starts the host.
+    with address_lock(address):
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(str(address))

@@ -1,11 +1,13 @@
 """What a host and its guests say to each other: lines of JSON over a local socket."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,12 @@ def host_address(key: str) -> Path:
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} must belong to this user alone; remove it")
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.sock"
+
+
+@contextlib.contextmanager
+def address_lock(address: Path) -> Iterator[None]:
+    """Held by whoever starts a host, and by a host that gives its address up."""
+    # One for all hosts: it is held for half a second, and a file for each would be left.
+    with (address.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

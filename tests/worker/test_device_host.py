@@ -11,31 +11,31 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
+from tests.sweeps.turns import standing_still
 from worker import TrainConfig, train
+from worker.device_host import _leave
 from worker.device_host_client import HostedError, hosted_reports
 from worker.device_host_server import DEVICE_LOST, _Guest, _Host
-from worker.device_host_wire import Wire, host_address
+from worker.device_host_wire import Wire, address_lock, host_address
 from worker.errors import HostLost
+from worker.report_journal import ReportJournal
 from worker.stop_file import request_stop, withdraw_stop
 
-#: Seconds; generous, for a machine that does other things beside.
-PATIENCE = 180.0
-#: After the last guest; long enough for a host to see the next test.
+from .hosted import PATIENCE, Guest, gone_after
+
+#: Seconds after the last guest; long enough for a host to see the next test.
 IDLE = 3.0
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Of the host of this file; it ends soon after its last guest and leaves nothing."""
-    address = host_address(f"test {tmp_path_factory.getbasetemp()}")
-    yield address
-    end = time.monotonic() + PATIENCE
-    while list(address.parent.glob(f"{address.stem}.*")) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not list(address.parent.glob(f"{address.stem}.*")), "the host did not end"
+    with gone_after(host_address(f"test {tmp_path_factory.getbasetemp()}")) as address:
+        yield address
 
 
 @pytest.fixture
@@ -57,39 +57,31 @@ def make_task(data_home, tiny_config, tmp_path):
     return make
 
 
-class Guest(threading.Thread):
-    """A trial's shim: collects what it hears."""
+@pytest.fixture
+def enter(address):
+    """Has a trial trained by the host; what still trains when its test has ended is stopped."""
+    guests = []
 
-    def __init__(self, task, address):
-        super().__init__(daemon=True)
-        self.task, self.address = task, address
-        self.reports, self.error = [], None
-        self.first = threading.Event()
-        self.start()
+    def enter(task):
+        guests.append(guest := Guest(task, address, IDLE))
+        return guest
 
-    def run(self):
-        try:
-            for report in hosted_reports(self.task, self.address, idle_seconds=IDLE):
-                self.reports.append(report)
-                self.first.set()
-        except Exception as error:
-            self.error = error
-        self.first.set()
-
-    def finish(self):
-        self.join(PATIENCE)
-        assert not self.is_alive()
-        return self
+    yield enter
+    for guest in guests:
+        guest.stop()
 
 
 @pytest.fixture
-def keeper(make_task, address):
+def keeper(make_task, enter):
     """A trial that trains for as long as a test does, so that its host stays the same one."""
-    guest = Guest(make_task("keeper", steps=100_000), address)
-    assert guest.first.wait(PATIENCE)
-    yield guest
-    request_stop(guest.task["checkpoint_dir"])
-    guest.finish()
+    guest = enter(make_task("keeper", steps=100_000))
+    guest.pid()
+    return guest
+
+
+def listen(task, address):
+    """What a shim hears that is no thread."""
+    return closing(hosted_reports(task, address, idle_seconds=IDLE))
 
 
 def facts(reports):
@@ -106,12 +98,7 @@ def alone(task, count=None):
         return facts(islice(reports, count))
 
 
-def pid_of(guest):
-    assert guest.first.wait(PATIENCE)
-    return guest.reports[0].provenance["pid"]
-
-
-def test_trials_share_a_process_and_fall_alone(make_task, address, keeper, caplog):
+def test_trials_share_a_process_and_fall_alone(make_task, enter, keeper, caplog):
     caplog.set_level(logging.INFO, logger="worker")
     tasks = {
         "one": make_task("one"),
@@ -120,12 +107,12 @@ def test_trials_share_a_process_and_fall_alone(make_task, address, keeper, caplo
         "wrong": make_task("wrong", batch_size=97),
     }
 
-    guests = {name: Guest(task, address) for name, task in tasks.items()}
+    guests = {name: enter(task) for name, task in tasks.items()}
     for guest in guests.values():
         guest.finish()
 
-    assert {pid_of(guests[name]) for name in ("one", "two", "wild")} == {pid_of(keeper)}
-    assert pid_of(keeper) != os.getpid()
+    assert {guests[name].pid() for name in ("one", "two", "wild")} == {keeper.pid()}
+    assert keeper.pid() != os.getpid()
     for name in ("one", "two"):
         assert facts(guests[name].reports) == alone(tasks[name])
         # What was held in memory was for all of them.
@@ -140,52 +127,53 @@ def test_trials_share_a_process_and_fall_alone(make_task, address, keeper, caplo
     assert "step 12/12  complete" in caplog.text
 
 
-def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(make_task, address, keeper):
-    stays = Guest(make_task("stays", steps=40), address)
+def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(
+    make_task, enter, address, keeper
+):
+    stays = enter(make_task("stays", steps=40))
     task = make_task("goes", steps=100_000, report_every=20)
-    reports = hosted_reports(task, address, idle_seconds=IDLE)
-    first = next(reports)
-    reports.close()
+    with listen(task, address) as reports:
+        first = next(reports)
 
     # Another attempt at the same trial begins with what the first one did.
-    again = hosted_reports(task, address, idle_seconds=IDLE)
-    assert next(again) == first
-    again.close()
+    with listen(task, address) as again:
+        assert next(again) == first
     stays.finish()
 
     assert facts(stays.reports) == alone(stays.task)
-    assert first.provenance["pid"] == pid_of(stays) == pid_of(keeper)
+    assert first.provenance["pid"] == stays.pid() == keeper.pid()
 
 
-def test_a_stop_reaches_a_hosted_trial_and_its_checkpoint_stands(make_task, address):
+def test_a_stop_reaches_a_hosted_trial_and_its_checkpoint_stands(make_task, enter, address):
     task = make_task("stopped", steps=100_000, report_every=20)
-    guest = Guest(task, address)
-    assert guest.first.wait(PATIENCE)
-    before = guest.reports[-1].step
-    request_stop(task["checkpoint_dir"])
+    guest = enter(task)
+    # Nothing is trained between the look at how far it is and the request.
+    with standing_still(psutil.Process(guest.pid())):
+        *_, before = ReportJournal(task["checkpoint_dir"]).replay()
+        request_stop(task["checkpoint_dir"])
     guest.finish()
 
     assert guest.error is None
     last = guest.reports[-1]
     assert last.status == "running"
-    # At its own pace, which the rest of the machine's work has no part in.
-    steps_per_second = max(r.metrics["images_per_second"] for r in guest.reports) / 20
-    assert (last.step - before) / steps_per_second < 5
     assert list(Path(task["checkpoint_dir"]).glob("step-*.ckpt"))
     withdraw_stop(task["checkpoint_dir"])
     again = []
-    with closing(hosted_reports(task, address, idle_seconds=IDLE)) as reports:
+    with listen(task, address) as reports:
         for report in reports:
             again.append(report)
             if report.step > last.step:
                 break
     assert facts(again) == alone(task, len(again))
+    # At its own pace, which the rest of the machine's work has no part in.
+    steps_per_second = max(r.metrics["images_per_second"] for r in again) / 20
+    assert (last.step - before.step) / steps_per_second < 5
 
 
 @pytest.mark.usefixtures("keeper")
-def test_a_guest_that_talks_nonsense_harms_nobody(make_task, address):
-    good = Guest(make_task("good", steps=24), address)
-    assert good.first.wait(PATIENCE)
+def test_a_guest_that_talks_nonsense_harms_nobody(make_task, enter, address):
+    good = enter(make_task("good", steps=24))
+    good.pid()
     for words in (b"nonsense\n", b"[]\n", b'{"config": 1}\n', b""):
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(str(address))
@@ -197,19 +185,38 @@ def test_a_guest_that_talks_nonsense_harms_nobody(make_task, address):
     assert facts(good.finish().reports) == alone(good.task)
 
 
-def test_what_is_logged_beside_the_turns_reaches_the_trial_it_is_about(tmp_path, caplog):
-    """Checkpoints are written by a thread of their own."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "s"))
-    listener.listen()
-    host = _Host(listener, torch.device("cpu"), 0.0)
-    shims = []
-    for name in ("1", "12"):
+@pytest.fixture
+def host(tmp_path):
+    """A host in this process, that nobody gives turns."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        host = _Host(listener, torch.device("cpu"), 0.0)
+        yield host
+        logging.getLogger("worker").removeHandler(host._relay)
+
+
+@pytest.fixture
+def shim_of(host):
+    """Makes a guest of a folder; its id, and the wire to it."""
+    wires = []
+
+    def make(folder):
         ours, theirs = socket.socketpair()
         guest = _Guest(Wire(ours))
-        guest.folder = f"/checkpoints/{name}"
+        guest.folder = folder
         host._guests[id(guest)] = guest
-        shims.append(Wire(theirs))
+        wires.extend((guest.wire, Wire(theirs)))
+        return id(guest), wires[-1]
+
+    yield make
+    for wire in wires:
+        wire.close()
+
+
+def test_what_is_logged_beside_the_turns_reaches_the_trial_it_is_about(host, shim_of):
+    """Checkpoints are written by a thread of their own."""
+    shims = [shim_of(f"/checkpoints/{name}")[1] for name in ("1", "12")]
 
     text = "checkpoint at step 5 was not written to %s (No space left)"
     log = logging.getLogger("worker.checkpoint")
@@ -218,16 +225,12 @@ def test_what_is_logged_beside_the_turns_reaches_the_trial_it_is_about(tmp_path,
         writer.start()
         writer.join()
     host._pass_notes_on()
-    logging.getLogger("worker").removeHandler(host._relay)
     for guest in host._guests.values():
         guest.wire.close()
-    listener.close()
 
     assert shims[0].read() is None
     assert shims[1].read() == {"log": [logging.WARNING, text % "/checkpoints/12"]}
     assert shims[1].read() is None
-    for shim in shims:
-        shim.close()
 
 
 def test_messages_survive_a_socket_that_takes_little_at_a_time():
@@ -242,25 +245,27 @@ def test_messages_survive_a_socket_that_takes_little_at_a_time():
         while len(got) < len(sent):
             got.extend(receiver.receive())
 
-    for message in sent:
-        sender.send(message)
-    assert sender.has_unsent
-    reader = threading.Thread(target=read)
-    reader.start()
-    while sender.has_unsent:
-        sender.flush()
-        time.sleep(0.001)
-    reader.join(PATIENCE)
+    with left, right:
+        for message in sent:
+            sender.send(message)
+        assert sender.has_unsent
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        while sender.has_unsent:
+            assert reader.is_alive()
+            sender.flush()
+            time.sleep(0.001)
+        reader.join(PATIENCE)
 
-    assert got == sent
-    receiver.close()
-    sender.send({"number": 0, "text": "x" * 500_000})
-    assert sender.is_closed
-    sender.close()
+        assert got == sent
+        receiver.close()
+        sender.send({"number": 0, "text": "x" * 500_000})
+        assert sender.is_closed
 
 
 def test_addresses_differ_by_key_and_nobody_else_may_enter(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    (folder := tmp_path / ("long" * 15)).mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(folder))
     # So long that the socket's path would be refused.
     assert host_address("card 0").parent.parent == Path("/tmp")
     monkeypatch.setattr("worker.device_host_wire._LONGEST", 1000)
@@ -274,40 +279,48 @@ def test_addresses_differ_by_key_and_nobody_else_may_enter(monkeypatch, tmp_path
         host_address("card 0")
 
 
-def test_a_host_that_dies_is_a_loss_to_its_guests_and_replaced(make_task, address):
+def test_a_host_that_dies_is_a_loss_to_its_guests_and_replaced(make_task, enter, address):
     task = make_task("long", steps=100_000)
-    guest = Guest(task, address)
-    pid = pid_of(guest)
+    guest = enter(task)
+    pid = guest.pid()
 
     os.kill(pid, signal.SIGKILL)
     guest.finish()
     assert isinstance(guest.error, HostLost)
 
-    reports = hosted_reports(task, address, idle_seconds=IDLE)
-    for report in reports:
-        if report.provenance.get("pid", pid) != pid:
-            break
-    reports.close()
+    with listen(task, address) as reports:
+        for report in reports:
+            if report.provenance.get("pid", pid) != pid:
+                break
     assert report.provenance["pid"] != pid
 
 
-def test_a_trial_that_keeps_the_turn_is_told_so_and_the_host_ends(tmp_path, monkeypatch, caplog):
+def test_a_host_that_ends_leaves_the_address_to_one_that_begins(tmp_path):
+    address = tmp_path / "a.sock"
+    address.touch()
+    leaving = threading.Thread(target=_leave, args=(address, address.stat().st_ino, 0))
+    with address_lock(address):
+        leaving.start()
+        leaving.join(0.2)
+        assert address.exists(), "it must wait for who starts a host"
+        (tmp_path / "new").touch()
+        (tmp_path / "new").replace(address)
+    leaving.join(PATIENCE)
+
+    assert address.exists()
+
+
+def test_a_trial_that_keeps_the_turn_is_told_so_and_the_host_ends(
+    host, shim_of, monkeypatch, caplog
+):
     codes = []
     monkeypatch.setattr("worker.device_host_server.logging.shutdown", lambda: None)
     monkeypatch.setattr("worker.device_host_server.os._exit", codes.append)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "s"))
-    listener.listen()
-    host = _Host(listener, torch.device("cpu"), 0.0)
-    ours, theirs = socket.socketpair()
-    guest, shim = _Guest(Wire(ours)), Wire(theirs)
-    guest.folder = "/checkpoints/7"
-    host._guests[id(guest)] = guest
+    key, shim = shim_of("/checkpoints/7")
 
-    watch = threading.Thread(target=host.end_for, args=(id(guest),))
+    watch = threading.Thread(target=host.end_for, args=(key,))
     watch.start()
     watch.join()
-    logging.getLogger("worker").removeHandler(host._relay)
 
     told = shim.read()["error"]
     assert told["name"] == "TurnKept"
@@ -318,6 +331,3 @@ def test_a_trial_that_keeps_the_turn_is_told_so_and_the_host_ends(tmp_path, monk
     # The others are told the last words of the log.
     assert caplog.messages[-1].splitlines()[-1].strip() == words
     assert codes == [DEVICE_LOST]
-    for wire in (guest.wire, shim):
-        wire.close()
-    listener.close()

@@ -4,7 +4,10 @@ import os
 
 import pytest
 
-from worker.tune_trainable import WORST
+from worker.device_host_wire import host_address
+from worker.tune_trainable import WORST, _host_key
+
+from .hosted import gone_after, held
 
 pytestmark = [
     pytest.mark.stack,
@@ -20,18 +23,33 @@ pytestmark = [
 def local_ray(tmp_path_factory):
     import ray
 
-    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
-    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
-    # Ray refuses socket paths over 107 bytes, so its folder is directly below /tmp.
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-    )
-    yield tmp_path_factory.mktemp("tune")
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+        patch.setenv("RAY_AIR_NEW_OUTPUT", "0")
+        # Seconds until an actor whose trial has returned is given up; a busy machine needs some.
+        patch.setenv("TUNE_FUNCTION_THREAD_TIMEOUT_S", "120")
+        try:
+            # Ray refuses socket paths over 107 bytes, so its folder is directly below /tmp.
+            ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+            )
+            yield tmp_path_factory.mktemp("tune")
+        finally:
+            ray.shutdown()
+
+
+@pytest.fixture
+def _host_stays(local_ray):
+    """The host of this cluster's trials, which would end when none came for a while."""
+    import ray
+
+    address = host_address(ray.get(ray.remote(num_cpus=0)(_host_key).remote()))
+    with gone_after(address), held(address):
+        yield
 
 
 def run_tasks(tasks, folder, name, at_once):
@@ -131,6 +149,7 @@ def test_each_trial_has_a_log_of_its_own(results):
     assert [line.split("step ")[1].split()[0] for line in lines[1:]] == ["4/12", "8/12", "12/12"]
 
 
+@pytest.mark.usefixtures("_host_stays")
 def test_trials_that_share_a_card_share_a_process_and_report_as_others_do(
     results, local_ray, make_task
 ):
