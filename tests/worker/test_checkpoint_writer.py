@@ -16,16 +16,17 @@ from .test_resume import strip, variant
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """Writes wait until the disk is let go."""
+    """Writes wait until the disk is let go, at the latest when the test has ended."""
     let_go = threading.Event()
     write = checkpoint._write
 
     def slow(*args):
-        assert let_go.wait(300)
+        let_go.wait()
         write(*args)
 
     monkeypatch.setattr(checkpoint, "_write", slow)
-    return let_go
+    yield let_go
+    let_go.set()
 
 
 def state(step):

@@ -40,8 +40,10 @@ class Replay:
 
     def replay(self):
         Replay.under_way = True
-        self.launches()
-        Replay.under_way = False
+        try:
+            self.launches()
+        finally:
+            Replay.under_way = False
 
 
 @pytest.fixture(autouse=True)

@@ -90,13 +90,14 @@ def test_the_fast_evaluation_is_the_networks_own(recipe, side):
     model = WideResNet(
         10, 1.5, 5, generator=torch.Generator().manual_seed(0), **RECIPES[recipe]
     ).to(DEVICE, memory_format=torch.channels_last)
+    random = torch.Generator().manual_seed(1)
     with torch.no_grad():  # running statistics and scales that differ from 0 and 1
-        model(torch.randn(6, 3, side, side, device=DEVICE))
+        model(torch.randn(6, 3, side, side, generator=random).to(DEVICE))
         for p in model.parameters():
-            p.add_(0.1 * torch.randn_like(p))
+            p.add_(0.1 * torch.randn(p.shape, generator=random).to(DEVICE))
     model.eval()
     before = copy.deepcopy(model.state_dict())
-    images = torch.randn(6, 3, side, side, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    images = torch.randn(6, 3, side, side, generator=random).to(DEVICE)
     fast = FastWideResNet(model, torch.float32)
     wide = functional.pad(images, (0, 0, 0, 0, 0, fast.in_channels - 3))
 

@@ -26,16 +26,31 @@ def armed(monkeypatch):
     return seconds
 
 
-def test_the_first_of_those_that_stay_is_to_blame_and_only_once(armed):
+@pytest.fixture
+def watching(armed):
+    """Starts a watch that ends with its test: one that goes on would end this process for real."""
+    watches = []
+
+    def start(held, on_stuck, limit):
+        watches.append(watch := TurnWatch(held, on_stuck, limit=limit))
+        watch.start()
+        return watch
+
+    yield start
+    for watch in watches:
+        watch.end()
+        watch.join(PATIENCE)
+
+
+def test_the_first_of_those_that_stay_is_to_blame_and_only_once(armed, watching):
     stuck, seen = [], threading.Event()
     begin = time.monotonic()
-    watch = TurnWatch(
+    watch = watching(
         lambda: [("changes", time.monotonic()), ("turn", 1.0), ("lane", 0.5)],
         lambda key: (stuck.append(key), seen.set()),
         limit=0.2,
     )
 
-    watch.start()
     assert seen.wait(PATIENCE)
     watch.join(PATIENCE)
 
@@ -46,7 +61,7 @@ def test_the_first_of_those_that_stay_is_to_blame_and_only_once(armed):
     assert len(armed) > 10
 
 
-def test_turns_that_change_are_nobodys_fault():
+def test_turns_that_change_are_nobodys_fault(watching):
     stuck, looks = [], []
     many = threading.Event()
 
@@ -56,8 +71,7 @@ def test_turns_that_change_are_nobodys_fault():
             many.set()
         return [("run", float(len(looks) // 5))]
 
-    watch = TurnWatch(held, stuck.append, limit=0.1)
-    watch.start()
+    watch = watching(held, stuck.append, limit=0.1)
     assert many.wait(PATIENCE)
     watch.end()
     watch.join(PATIENCE)
