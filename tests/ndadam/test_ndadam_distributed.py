@@ -144,12 +144,16 @@ def outcomes():
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     workers = [context.Process(target=process, args=(rank, store.port, results)) for rank in (0, 1)]
-    for worker in workers:
-        worker.start()
-    found = [results.get(timeout=300) for _ in workers]
-    for worker in workers:
-        worker.join(timeout=30)
-    return found
+    try:
+        for worker in workers:
+            worker.start()
+        return [results.get(timeout=300) for _ in workers]
+    finally:
+        for worker in workers:
+            if worker.pid is not None:
+                worker.join(timeout=60)
+                worker.kill()  # one that does not end would keep this process from its own end
+                worker.join()
 
 
 @pytest.mark.parametrize("case", CASES)

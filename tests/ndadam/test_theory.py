@@ -5,7 +5,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -321,13 +320,29 @@ def test_a_run_too_short_for_its_time_constants_is_warned_about():
     )
 
 
-def test_a_whole_run_is_predicted_in_under_20_milliseconds():
-    def seconds():
-        start = time.process_time()
-        predict(SGD, NDADAM, num_steps=80_000, factor=cosine(80_000))
-        return time.process_time() - start
+def lines_run(function):
+    """Lines of Python that a call runs: its work, however fast the machine and busy its cores."""
+    count = 0
 
-    assert min(seconds() for _ in range(7)) < 0.020
+    def watch(frame, event, arg):
+        nonlocal count
+        count += event == "line"
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_whole_run_is_predicted_in_the_lines_of_20_milliseconds():
+    """Where docs/benchmarks/matching.md was measured a line takes 0.15 microseconds."""
+    found = lines_run(lambda: predict(SGD, NDADAM, num_steps=80_000, factor=cosine(80_000)))
+
+    assert found < 130_000
 
 
 def test_theory_loads_neither_torch_nor_numpy():
