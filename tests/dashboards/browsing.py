@@ -48,6 +48,7 @@ def watch(context: BrowserContext) -> Watched:
 
 def draw_all(page: Page) -> None:
     """Scroll through the page until every plot is drawn or says why not."""
+    is_done = page.locator("[data-drawn], :has(.plot-message)")
     for plot in page.locator("[data-plot]").all():
         plot.scroll_into_view_if_needed()
-        expect(plot.locator(".main-svg, .plot-message").first).to_be_visible()
+        expect(plot.and_(is_done)).to_be_visible()

@@ -15,6 +15,8 @@ from sweeps.store import Store
 from tests.dashboards.browser_path import chromium_path
 from tests.dashboards.conftest import settings_of
 
+#: Seconds until the application is there, and until it is gone; a busy machine needs some.
+PATIENCE = 120.0
 #: Nothing of Chromium's own may go out while a page is watched for requests.
 _QUIET = (
     "--no-sandbox",
@@ -29,23 +31,24 @@ _QUIET = (
 @contextmanager
 def served(store: Store, home: Path) -> Iterator[str]:
     """Serve the application over ``store`` from a thread; yield its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
     app = create_app(store, settings_of(home))
     # Event streams stay open for as long as a page does, so the end is not waited for.
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    deadline = time.monotonic() + 120
-    while not server.started and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert server.started
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=30)
-        listening.close()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not server.started and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert server.started
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+    # What it still answered would be read from a store that its owner closes.
+    assert not thread.is_alive()
 
 
 @contextmanager
