@@ -10,7 +10,7 @@ from sweeps.records import Attempt, Sweep, SweepState, Trial, TrialState
 from sweeps.search import SweepProposer
 from sweeps.spec import SweepSpec
 from tests.faults import workload
-from tests.faults.processes import below, until
+from tests.faults.processes import PATIENCE, below, until
 from tests.faults.service_under_test import Service, patiently
 from tests.sweeps.sweep_cases import BASE, Curves, keys, search
 
@@ -30,7 +30,7 @@ def small_sweep(sampler: str, name: str, milliseconds: int = 60, **fields: Any) 
     return spec | {"num_points": 3, "replicates": 2, "sampler_seed": 7} | fields
 
 
-def finished(service: Service, sweep_id: str, seconds: float = 400.0) -> Sweep:
+def finished(service: Service, sweep_id: str, seconds: float = 600.0) -> Sweep:
     """The sweep at its end."""
     until(lambda: service.sweep(sweep_id).state.is_finished(), f"{sweep_id} ends", seconds, 0.1)
     return service.sweep(sweep_id)
@@ -82,7 +82,7 @@ def _assert_api_agrees(service: Service, sweep: Sweep, trials: list[Trial]) -> N
     ]
 
 
-def assert_mlflow_agrees(service: Service, sweep_id: str, seconds: float = 240.0) -> None:
+def assert_mlflow_agrees(service: Service, sweep_id: str, seconds: float = PATIENCE) -> None:
     """A run per attempt and one for the sweep, each in the state that the store has."""
     until(
         lambda: service.store.mirror_pending(1, 1, sweep_id=sweep_id) == _NOTHING,
@@ -119,18 +119,17 @@ def _assert_same_curve(service: Service, client: MlflowClient, attempt: Attempt)
 
 def assert_nothing_left(service: Service) -> None:
     """No worker of an ended sweep, and no driver but the one that waits for the next."""
-    until(lambda: not service.workers(), "workers of ended sweeps end", 120, 0.1)
+    until(lambda: not service.workers(), "workers of ended sweeps end", every=0.1)
     until(
         lambda: len(below(service.process.pid, "-m sweeps.driver")) <= 1,
         "drivers of ended sweeps end",
-        120,
-        0.1,
+        every=0.1,
     )
 
 
 def assert_no_files_left(service: Service, sweep: Sweep) -> None:
     """Nothing of Tune's, and no checkpoint of a trial that is complete."""
-    until(lambda: not list(service.home.glob(f"tune/{sweep.id}-*")), "Tune's folders go", 120, 0.1)
+    until(lambda: not list(service.home.glob(f"tune/{sweep.id}-*")), "Tune's folders go", every=0.1)
     if sweep.state == SweepState.COMPLETE:
         assert list(service.home.glob(f"checkpoints/{sweep.id}/*/checkpoint*")) == []
 

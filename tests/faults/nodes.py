@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from sweeps import cluster
-from tests.faults.processes import in_session, kill, until
+from tests.faults.processes import PATIENCE, in_session, kill, until
 from tests.faults.serve import WORKLOAD
 
 
@@ -25,22 +25,28 @@ class Node:
         command += ["--disable-usage-stats", "--include-log-monitor=false"]
         command += ["--object-store-memory=100000000"]
         environment = os.environ | cluster._head_environment(self.folder, token, WORKLOAD)
+        # Seconds that it looks for the head; by itself it gives up after twenty.
+        environment |= {"RAY_gcs_server_port_wait_time_s": str(int(PATIENCE))}
         with (self.folder / "start.log").open("wb") as log:
             starter = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment, start_new_session=True
             )
-        assert starter.wait(180) == 0, (self.folder / "start.log").read_text()[-2000:]
         self.session = starter.pid
+        try:
+            assert starter.wait(PATIENCE) == 0, (self.folder / "start.log").read_text()[-2000:]
+        except BaseException:
+            self.stop()
+            starter.wait()
+            raise
 
     def raylet(self) -> int:
-        """The process that makes it a node."""
-        (pid,) = [pid for pid in in_session(self.session) if "raylet/raylet" in _name(pid)]
-        return pid
+        """The process that makes it a node; those that it is about to start look alike."""
+        return next(pid for pid in in_session(self.session) if "raylet/raylet" in _name(pid))
 
     def kill(self) -> None:
         """SIGKILL its raylet, as a machine that loses power; nothing of it may stay."""
         kill(self.raylet())
-        until(lambda: not in_session(self.session), "the node's processes end with it", 90)
+        until(lambda: not in_session(self.session), "the node's processes end with it")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def stop(self) -> None:

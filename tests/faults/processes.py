@@ -3,12 +3,16 @@
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from service.processes import descendants
 from sweeps import cluster
+
+#: Seconds; generous, for a machine that does other things beside.
+PATIENCE = 300.0
 
 
 def command_line(pid: int) -> str:
@@ -25,12 +29,24 @@ def command_line(pid: int) -> str:
 
 def below(parent: int, text: str) -> list[int]:
     """Processes below one whose command line holds a text, oldest first."""
-    return sorted(pid for pid in descendants(parent) if text in command_line(pid))
+    return sorted((pid for pid in descendants(parent) if text in command_line(pid)), key=_born)
 
 
 def in_session(session: int, text: str = "") -> list[int]:
-    """Processes of a session whose command line holds a text."""
-    return [pid for pid in cluster._members(session) if text in command_line(pid)]
+    """Processes of a session whose command line holds a text, oldest first."""
+    members = (pid for pid in cluster._members(session) if text in command_line(pid))
+    return sorted(members, key=_born)
+
+
+def _born(pid: int) -> tuple[int, int]:
+    """When a process began, then its number; numbers alone begin again at some time.
+
+    A child that has yet to become its own program looks like its parent, and is younger.
+    """
+    with contextlib.suppress(OSError, IndexError):
+        # After the name in parentheses: state, and 18 others before the clock ticks since boot.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), pid
+    return sys.maxsize, pid
 
 
 def kill(pid: int) -> None:
@@ -47,7 +63,7 @@ def is_alive(pid: int) -> bool:
 
 
 def until(
-    condition: Callable[[], object], what: str, seconds: float = 120.0, every: float = 0.02
+    condition: Callable[[], object], what: str, seconds: float = PATIENCE, every: float = 0.02
 ) -> None:
     """Wait until something is so; AssertionError with ``what`` if it never is."""
     end = time.monotonic() + seconds

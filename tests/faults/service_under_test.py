@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +19,10 @@ from service.outputs import SweepOut
 from sweeps import cluster
 from sweeps.records import Sweep
 from sweeps.store import Store
+from tests.faults import workload
 from tests.faults.nodes import Node
-from tests.faults.processes import below, command_line, in_session, kill, until
+from tests.faults.processes import PATIENCE, below, command_line, in_session, is_alive, kill, until
+from tests.turns import Turns
 from worker.digits import prepare_digits
 
 ROOT = Path(__file__).parents[2]
@@ -48,13 +51,19 @@ class Service:
             "NDSWEEP_STORE_URL": store_url or f"sqlite:///{home / 'store.db'}",
             "OMP_NUM_THREADS": "1",
         }
-        self.process = self._start()
         self.client = Client(f"http://127.0.0.1:{self.port}")
-        until(self.is_ready, "the API answers", 180)
         self.store = Store(self._environment["NDSWEEP_STORE_URL"])
-        until(lambda: self.shape() is not None, "the runner sees a cluster", 180)
-        self.nodes = [Node(home) for _ in range(nodes)]
-        until(lambda: len(self.shape() or []) == 1 + nodes, "every node has joined", 180)
+        self.nodes: list[Node] = []
+        self.process = self._start()
+        try:
+            until(self.is_ready, "the API answers")
+            until(lambda: self.shape() is not None, "the runner sees a cluster")
+            for _ in range(nodes):
+                self.nodes.append(Node(home))
+            until(lambda: len(self.shape() or []) == 1 + nodes, "every node has joined")
+        except BaseException:
+            self._end()
+            raise
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with (self.home / "serve.log").open("ab") as log:
@@ -96,9 +105,20 @@ class Service:
         """What its trials do at this moment."""
         found = []
         for path in self.home.glob(f"checkpoints/{sweep_id}/*/phase"):
-            with contextlib.suppress(OSError):
-                found.append(path.read_text())
+            with contextlib.suppress(OSError, ValueError):
+                pid, _, phase = path.read_text().partition(" ")
+                if is_alive(int(pid)):
+                    found.append(phase)
         return found
+
+    @contextlib.contextmanager
+    def held(self, phase: str, first: int = 0) -> Iterator[None]:
+        """Let trials from a number on stand still in a phase while entered."""
+        workload.hold(self.home, phase, first)
+        try:
+            yield
+        finally:
+            workload.release(self.home)
 
     # --- Faults -------------------------------------------------------------------------------
 
@@ -153,38 +173,46 @@ class Service:
             found[:] = self.pids(victim, sweep_id)
             return bool(found)
 
-        until(is_there, f"there is a {victim}", 180)
+        until(is_there, f"there is a {victim}")
         return found[0]
 
     def terminate(self, pid: int) -> float:
         """SIGTERM one process; the seconds until it is gone."""
-        from tests.faults.processes import is_alive
-
-        began = time.monotonic()
-        os.kill(pid, signal.SIGTERM)
-        until(lambda: not is_alive(pid), f"{command_line(pid)[:80]} ends", 30)
-        return time.monotonic() - began
+        with Turns() as turns:
+            os.kill(pid, signal.SIGTERM)
+            until(lambda: not is_alive(pid), f"{command_line(pid)[:80]} ends")
+        return turns.seconds
 
     # --- End ----------------------------------------------------------------------------------
 
     def stop(self) -> float:
         """SIGTERM of the whole; the seconds it took. Nothing of it may be left."""
-        for node in self.nodes:
-            node.stop()
         head = cluster.running(self.home)
         everything = below(self.process.pid, "")
-        began = time.monotonic()
-        self.process.terminate()
-        code = self.process.wait(60)
-        took = time.monotonic() - began
-        self.client.close()
-        self.store.close()
+        code, took = self._end()
         left = [command_line(pid) for pid in everything if command_line(pid)]
         assert (code, left) == (0, [])
         assert head is None or not Path(head.folder).exists()
         # Other programs map what they have just made, and take away what they no longer map.
-        until(lambda: shared_memory() <= self.before, "shared memory is as it was", 20, 0.1)
+        until(lambda: shared_memory() <= self.before, "shared memory is as it was", every=0.1)
         return took
+
+    def _end(self) -> tuple[int, float]:
+        """SIGTERM, and SIGKILL of all that goes on for ever; the exit code and the seconds."""
+        for node in self.nodes:
+            node.stop()
+        everything = below(self.process.pid, "")
+        with Turns() as turns:
+            self.process.terminate()
+            try:
+                code = self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                for pid in [self.process.pid, *everything]:
+                    kill(pid)
+                code = self.process.wait()
+        self.client.close()
+        self.store.close()
+        return code, turns.seconds
 
 
 def shared_memory() -> set[str]:
@@ -219,7 +247,7 @@ def _lives(number: str) -> bool:
     return bool(command_line(int(number)))
 
 
-def patiently(ask: Any, seconds: float = 60.0) -> Any:
+def patiently(ask: Any, seconds: float = PATIENCE) -> Any:
     """Ask a service until it answers."""
     end = time.monotonic() + seconds
     while True:

