@@ -44,7 +44,7 @@ def test_parts_go_through_where_only_torch_numpy_and_pydantic_are_installed(tmp_
         env={**os.environ, "PYTHONPATH": str(here.parents[1]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
     )
 
     assert ran.returncode == 0, ran.stderr
@@ -152,6 +152,8 @@ def test_as_many_runs_as_none_are_refused(option, monkeypatch, capsys):
 
 
 def test_a_stop_time_is_the_next_time_of_that_name():
-    assert 0 < _clock("00:00") - time.time() <= 24 * 3600
+    before = time.time()
+    midnight = _clock("00:00")
+    assert before < midnight <= time.time() + 24 * 3600
     with pytest.raises(Exception, match="must look like 18:30, got '25:00'"):
         _clock("25:00")

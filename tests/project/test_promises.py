@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,17 @@ _OWN_FOLDERS = re.compile(r"(?<![\w.>}*-])/(?:" + "|".join(("work", "root", "Use
 
 def files() -> Iterator[Path]:
     """Every file that belongs to the project, none that was made from it."""
-    for path in sorted(ROOT.rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden = any(part.startswith(".") for part in parts) and parts[0] not in (".ci", ".github")
-        made = _MADE & set(parts) or any(part.endswith(".egg-info") for part in parts)
-        if path.is_file() and not hidden and not made:
-            yield path
+    found = []
+    # What is left out is not looked into: an environment is large, and caches come and go.
+    for folder, inside, names in os.walk(ROOT):
+        inside[:] = [name for name in inside if not _is_left_out(name)]
+        found += [Path(folder, name) for name in names if not _is_left_out(name)]
+    yield from sorted(found)
+
+
+def _is_left_out(name: str) -> bool:
+    hidden = name.startswith(".") and name not in (".ci", ".github")
+    return hidden or name in _MADE or name.endswith(".egg-info")
 
 
 FILES = list(files())

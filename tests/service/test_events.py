@@ -90,7 +90,7 @@ def test_events_arrive_while_the_sweep_goes_on_until_it_is_finished(client, stor
 def stream_of(url, sweep_id):
     """The lines of a sweep's events, as they come."""
     with (
-        httpx2.Client(base_url=url, timeout=60) as client,
+        httpx2.Client(base_url=url, timeout=300) as client,
         client.stream("GET", f"/api/v1/sweeps/{sweep_id}/events") as response,
     ):
         assert response.status_code == 200

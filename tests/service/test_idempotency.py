@@ -14,7 +14,7 @@ def post_at_once(url, bodies, headers):
     barrier = Barrier(len(bodies))
 
     def post(body):
-        with httpx2.Client(timeout=60) as client:
+        with httpx2.Client(timeout=300) as client:
             barrier.wait()
             return client.post(url, json=body, headers=headers)
 

@@ -1,5 +1,6 @@
 """Children are restarted, end with their parent, and leave nothing behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -60,6 +61,11 @@ def parent(tmp_path):
     yield process
     process.kill()
     process.wait()
+    # Where the test did not come that far: it outlives everybody.
+    with contextlib.suppress(OSError, ValueError):
+        grandchild = int((tmp_path / "grandchild").read_text())
+        if GRANDCHILD.encode() in Path(f"/proc/{grandchild}/cmdline").read_bytes():
+            os.kill(grandchild, signal.SIGKILL)
 
 
 def pids(folder):
@@ -130,12 +136,12 @@ def test_what_a_child_prints_is_appended_to_its_log(tmp_path):
 
 
 def test_descendants_are_found_through_generations():
-    code = "import subprocess, sys; subprocess.run(['sleep', '60'])"
-    child = subprocess.Popen([sys.executable, "-c", code])
-
-    found = wait_for(lambda: (d := descendants(child.pid)) and d)
+    code = "import subprocess, sys; subprocess.run(['sleep', '600'])"
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        try:
+            found = wait_for(lambda: descendants(child.pid))
+        finally:
+            for pid in [*descendants(child.pid), child.pid]:
+                os.kill(pid, signal.SIGKILL)
 
     assert len(found) == 1
-    for pid in [*found, child.pid]:
-        os.kill(pid, signal.SIGKILL)
-    child.wait()
