@@ -7,9 +7,12 @@ interpreted without a CUDA device.
 
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # It would colour, and on a dumb terminal wrap, what the tests read.
@@ -24,6 +27,9 @@ settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+# A value in twenty would be a constant of the product's modules that this process has loaded by
+# then: others in every run, because files go to whichever process is free.
+patch.object(providers, "_get_local_constants", Constants).start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
