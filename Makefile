@@ -3,6 +3,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 JOBS ?= 2
+# An index that is silent for a minute, or cuts a connection off now and then, is asked again.
+PIP := pip install --quiet --disable-pip-version-check --timeout 60 --retries 10
 
 .PHONY: install check test faults run golden lock format clean
 
@@ -13,8 +15,8 @@ install: .venv/installed
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the lock is for Python 3.11; found %d.%d. Set PYTHON=/path/to/python3.11" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	@echo "Installing what requirements.lock says: 7 GB in .venv, minutes, without a word until it is through."
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/$(PIP) -r requirements.lock || (echo "Once more; what has come is kept."; sleep 10; $(BIN)/$(PIP) -r requirements.lock)
+	$(BIN)/$(PIP) --no-deps --no-build-isolation -e .
 	@touch .venv/installed
 
 # Format, lint, types and the direction of imports.
