@@ -1,5 +1,6 @@
 """The adapter, on a real local Ray: actors are reused, threads set, logs kept."""
 
+import gc
 import os
 
 import pytest
@@ -40,6 +41,7 @@ def local_ray(tmp_path_factory):
             yield tmp_path_factory.mktemp("tune")
         finally:
             ray.shutdown()
+            gc.collect()  # here, where what Ray has left open may be warned of
 
 
 @pytest.fixture
