@@ -51,8 +51,13 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path | None:
     return path
 
 
-def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
+def load_newest(
+    folder: Path, config_key: str, older_key: str | None = None
+) -> dict[str, Any] | None:
     """The newest whole checkpoint of this config, or None when the folder has none at all.
+
+    One under ``older_key`` was written before checkpoints named their images; it is taken, with a
+    warning.
 
     Raises CheckpointError when there are checkpoints and none can be used: starting again in
     silence would throw work away.
@@ -70,10 +75,17 @@ def load_newest(folder: Path, config_key: str) -> dict[str, Any] | None:
         except OSError as error:  # it may be readable again later
             _LOG.warning("%s is passed over: %s", path, error)
             continue
-        if state["config_key"] != config_key:
+        if state["config_key"] not in (config_key, older_key):
             raise CheckpointError(
                 f"{path} belongs to another config or other images (key {state['config_key']}, "
-                f"this run's is {config_key}); give this run a folder of its own"
+                f"this run's is {config_key}); give this run a folder of its own, or delete the "
+                "checkpoints to start from step 0"
+            )
+        if state["config_key"] != config_key:
+            _LOG.warning(
+                "%s does not say on which images it was trained, as an older version wrote it; "
+                "they are taken to be those of now",
+                path,
             )
         _set_aside(damaged)
         return state

@@ -78,6 +78,8 @@ class Run:
         measured = measurement.model_dump_json() if measurement else "nothing"
         #: What a checkpoint must have been written for.
         self.key = f"{config.key()} seed {config.seed} on {info.checksum[:16]} measuring {measured}"
+        #: The same, as 0.1.0 called it before checkpoints named their images.
+        self.older_key = f"{config.key()} seed {config.seed} measuring {measured}"
         self.model = build_network(config, info.num_classes, info.shape[2], device)
         in_graph = replay_steps and _steps_in_graph(config, self.model, device)
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)

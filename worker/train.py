@@ -102,7 +102,7 @@ def train_in_turns(
     def turns() -> Generator[Report | Turn, None, None]:
         run = Run(config, home, device, measurement, never, replay_steps=replay_steps)
         if folder is not None:
-            run.resume(checkpoint.load_newest(folder, run.key))
+            run.resume(checkpoint.load_newest(folder, run.key, run.older_key))
         with closing(run.writer):
             yield from _loop(run, folder, checkpoint_seconds, never, steps_per_turn)
 

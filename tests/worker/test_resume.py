@@ -1,15 +1,17 @@
 """Stop and go on at any step: bit for bit the run that never stopped."""
 
 import errno
+import io
 import itertools
 import logging
 import os
+import re
 import sys
 
 import pytest
 import torch
 
-from worker import Measurement, TrainConfig, train
+from worker import Measurement, TrainConfig, checkpoint, train
 from worker.datasets import write_dataset
 from worker.errors import CheckpointError
 from worker.run_state import Run
@@ -210,6 +212,28 @@ def test_a_checkpoint_of_other_images_under_the_same_name_is_refused(tiny_config
 
     with pytest.raises(CheckpointError, match="belongs to another config or other images"):
         run(variant(tiny_config), home, folder)
+
+
+def test_a_checkpoint_that_names_no_images_goes_on_in_the_same_bits_with_a_warning(
+    data_home, tiny_config, tmp_path, caplog
+):
+    """As it was written before checkpoints named their images: an upgrade loses no progress."""
+    config, folder = variant(tiny_config), tmp_path / "parts"
+    whole = run(config, data_home, tmp_path / "whole")
+    run(config, data_home, folder, stop_after(9))
+    newest = max(folder.glob("*.ckpt"))
+    state = torch.load(io.BytesIO(newest.read_bytes()[40:]), weights_only=True)
+    older = re.sub(r" on [0-9a-f]{16} ", " ", state["config_key"])
+    checkpoint.save(folder, state["step"], state | {"config_key": older})
+
+    with caplog.at_level(logging.WARNING, "worker"):
+        after = run(config, data_home, folder)
+
+    assert older != state["config_key"]
+    assert "does not say on which images it was trained" in caplog.text
+    assert after == whole[-len(after) :]
+    with pytest.raises(CheckpointError, match="delete the checkpoints to start from step 0"):
+        run(variant(tiny_config, seed=1), data_home, folder)
 
 
 def test_a_stop_file_ends_a_run_with_a_checkpoint(data_home, tiny_config, tmp_path):
