@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks.sweep_parts import Figure, Options, answers, process, submit, trivial_spec, wait
 from benchmarks.sweep_store import made_up
-from sweeps.cluster import free_port
+from sweeps.free_port import free_port
 from sweeps.records import AttemptEnd, SweepState, TrialReports, TrialState
 from sweeps.store import Store
 from worker.digits import prepare_digits

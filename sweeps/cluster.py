@@ -14,7 +14,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.capacity import ClusterShape, NodeShape
+from sweeps.free_port import free_port
 
 #: Bytes of shared memory; reports and configs are small.
 _OBJECT_STORE = 100_000_000
@@ -37,9 +37,6 @@ _START_LIMIT = 60.0
 #: For the processes of a head to end when they are told to, and when they are killed.
 _STOP_LIMIT, _KILL_LIMIT = 1.0, 5.0
 _CARDS_LIMIT = 20.0
-#: Behind the ports that Ray gives its workers.
-_FIRST_PORT = 20_000
-_PORT_TRIES = 100
 
 
 class ClusterError(RuntimeError):
@@ -307,32 +304,6 @@ def _short_temp() -> str:
     folder = tempfile.gettempdir()
     # Ray appends up to 70 bytes to it.
     return folder if len(folder) < 30 else "/tmp"
-
-
-def free_port() -> int:
-    """A port for a program that binds it seconds later: nothing listens on it yet.
-
-    The system gives it to nobody who asks for any port, as Ray's processes do many times meanwhile,
-    and Ray to none of its workers.
-    """
-    last = _first_given_port()
-    for _ in range(_PORT_TRIES if last > _FIRST_PORT else 0):
-        port = _FIRST_PORT + secrets.randbelow(last - _FIRST_PORT)
-        with contextlib.suppress(OSError), socket.socket() as free:
-            free.bind(("", port))
-            return port
-    with socket.socket() as free:
-        free.bind(("", 0))
-        given: int = free.getsockname()[1]
-        return given
-
-
-def _first_given_port() -> int:
-    """The first of the ports that this machine gives to whoever asks for any."""
-    try:
-        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _members(session: int) -> list[int]:

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from sweeps.cluster import free_port
+from sweeps.free_port import free_port
 
 
 @contextlib.contextmanager

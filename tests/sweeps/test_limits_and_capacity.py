@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sweeps import cluster
+from sweeps import cluster, free_port
 from sweeps.capacity import ClusterShape, NodeShape, why_not
-from sweeps.cluster import free_port, smallest_card
+from sweeps.cluster import smallest_card
 from sweeps.limits import Limits
 from sweeps.proposals import Proposal
 from sweeps.records import Attempt, Trial, TrialState
@@ -187,11 +187,11 @@ def test_the_size_of_a_card_is_what_its_driver_says(
 def test_a_port_for_later_is_none_that_this_machine_gives_to_whoever_asks_for_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster, "_first_given_port", lambda: 32_768)
-    ports = {free_port() for _ in range(20)}
-    monkeypatch.setattr(cluster, "_first_given_port", lambda: 1024)
+    monkeypatch.setattr(free_port, "_first_given_port", lambda: 32_768)
+    ports = {free_port.free_port() for _ in range(20)}
+    monkeypatch.setattr(free_port, "_first_given_port", lambda: 1024)
 
     assert len(ports) > 1
     # Ray's workers have those up to 19,999.
     assert all(20_000 <= port < 32_768 for port in ports)
-    assert free_port() > 0, "one of those it gives, where it gives nearly all"
+    assert free_port.free_port() > 0, "one of those it gives, where it gives nearly all"
