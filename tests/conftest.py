@@ -21,6 +21,9 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Ray ends workers where memory is short, and counts cached files: no test is about that.
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+# It gives parts of itself up that take long to start, beside everything else; in seconds.
+os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "300")
+os.environ.setdefault("RAY_worker_register_timeout_seconds", "300")
 
 # The same examples in every run, however long a busy machine takes to make or to try one.
 settings.register_profile(

@@ -60,7 +60,7 @@ class Stack:
     def kill_runner(self) -> None:
         """End the runner, if there is one, and every driver that it started."""
         runner, self.runner = self.runner, None
-        if runner is None:
+        if runner is None or runner.poll() is not None:
             return
         with contextlib.suppress(psutil.NoSuchProcess):
             for driver in psutil.Process(runner.pid).children(recursive=True):
@@ -89,7 +89,8 @@ class Stack:
         while not condition():
             assert time.monotonic() < end, f"not in {PATIENCE:g} s: {what}"
             time.sleep(LOOK)
-            with (self.home / "look").open("wb") as file:
+            with (self.home / "look").open("wb", buffering=0) as file:
+                file.write(b"look")
                 os.fsync(file.fileno())
             looks += 1
         return looks * LOOK
