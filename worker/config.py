@@ -22,6 +22,10 @@ class FieldError(ValueError):
         super().__init__(reason)
         self.field = field
 
+    def __reduce__(self) -> tuple[type["FieldError"], tuple[str, str]]:
+        # Python makes a copy, as Ray does of what a trial raises, from the text alone.
+        return type(self), (self.field, str(self))
+
 
 Recipe = Literal["paper-tf", "paper-wrn"]
 Optimizer = Literal["sgd", "adam", "adamw", "ndadam"]

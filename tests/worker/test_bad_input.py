@@ -1,5 +1,8 @@
 """What cannot be trained is refused before the first step: field, rule, value."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -69,3 +72,11 @@ def test_a_card_that_the_machine_lacks_is_refused(data_home):
 
     assert field == "device"
     assert "needs a CUDA device and this machine has none, got 'cuda'" in sentence
+
+
+@pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_a_refusal_is_the_same_in_another_process(copied):
+    found = copied(FieldError("depth", "depth must be 6n + 4, got 11"))
+
+    assert (type(found), found.field) == (FieldError, "depth")
+    assert str(found) == "depth must be 6n + 4, got 11"

@@ -137,8 +137,10 @@ def test_an_exception_fails_its_trial_alone_and_is_in_its_log(results):
     found, logs = results
 
     assert [r.error is not None for r in found] == [False, False, False, True, False]
+    refusal = "FieldError: batch_size must be at most the 84 training images"
+    assert refusal in str(found[3].error).strip().splitlines()[-1]
     text = (logs / "3.log").read_text()
-    assert "FieldError: batch_size must be at most the 84 training images" in text
+    assert refusal in text
     assert "Traceback" in text
 
 
