@@ -17,6 +17,7 @@ from service.client import Client, ServiceError
 from service.home import Endpoints, read_endpoints
 from service.outputs import SweepOut
 from sweeps import cluster
+from sweeps.free_port import free_port
 from sweeps.records import Sweep
 from sweeps.store import Store
 from tests.faults import workload
@@ -41,13 +42,13 @@ class Service:
         data.mkdir(parents=True, exist_ok=True)
         prepare_digits(data)
         self.before = shared_memory()
-        self.port = cluster.free_port()
+        self.port = free_port()
         self._environment = os.environ | {
             "PYTHONPATH": import_path(),
             "NDSWEEP_HOME": str(home),
             "NDSWEEP_DATA": str(data),
             "NDSWEEP_PORT": str(self.port),
-            "NDSWEEP_MLFLOW_PORT": str(cluster.free_port()),
+            "NDSWEEP_MLFLOW_PORT": str(free_port()),
             "NDSWEEP_STORE_URL": store_url or f"sqlite:///{home / 'store.db'}",
             "OMP_NUM_THREADS": "1",
         }
@@ -178,7 +179,7 @@ class Service:
 
     def terminate(self, pid: int) -> float:
         """SIGTERM one process; the seconds until it is gone."""
-        with Turns() as turns:
+        with Turns([self.process.pid, *below(self.process.pid, "")]) as turns:
             os.kill(pid, signal.SIGTERM)
             until(lambda: not is_alive(pid), f"{command_line(pid)[:80]} ends")
         return turns.seconds
@@ -202,7 +203,7 @@ class Service:
         for node in self.nodes:
             node.stop()
         everything = below(self.process.pid, "")
-        with Turns() as turns:
+        with Turns([self.process.pid, *everything]) as turns:
             self.process.terminate()
             try:
                 code = self.process.wait(PATIENCE)
@@ -223,19 +224,20 @@ def shared_memory() -> set[str]:
     """
     mapped = _mapped_memory()
     return {
-        name
-        for name in os.listdir("/dev/shm")
-        if not name.startswith("PostgreSQL")
-        and name not in mapped
-        and not any(map(_lives, _PIDS.findall(name)))
+        found.name
+        for found in os.scandir("/dev/shm")
+        if not found.name.startswith("PostgreSQL")
+        and found.inode() not in mapped
+        and not any(map(_lives, _PIDS.findall(found.name)))
     }
 
 
-def _mapped_memory() -> set[str]:
-    found: set[str] = set()
+def _mapped_memory() -> set[int]:
+    """Inodes, not names: who makes a semaphore maps it under another, which is then deleted."""
+    found: set[int] = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
-            found.update(re.findall(r"/dev/shm/(\S+)", maps.read_text()))
+            found.update(map(int, re.findall(r" (\d+) +/dev/shm/", maps.read_text())))
     return found
 
 

@@ -16,7 +16,7 @@ import httpx2
 import psycopg
 import pytest
 
-from sweeps.cluster import free_port
+from sweeps.free_port import free_port
 from tests.postgres import start_postgres
 from tests.project import compose_file
 from worker.digits import prepare_digits
@@ -25,6 +25,12 @@ pytestmark = pytest.mark.stack
 
 #: Seconds; generous, for a machine that does other things beside.
 PATIENCE = 600.0
+#: What all tests tell Ray about busy machines.
+PATIENT = {
+    "RAY_memory_monitor_refresh_ms",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S",
+    "RAY_worker_register_timeout_seconds",
+}
 SPEC = {
     "name": "compose",
     "base": {
@@ -64,7 +70,11 @@ class Compose:
     def start(self, name: str) -> subprocess.Popen[bytes]:
         service = self.services[name]
         environment = {key: self.here(value) for key, value in service["environment"].items()}
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("NDSWEEP_", "RAY_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in PATIENT or not name.startswith(("NDSWEEP_", "RAY_"))
+        }
         kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(

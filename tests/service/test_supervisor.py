@@ -130,7 +130,7 @@ def test_serve_brings_everything_up_restarts_what_dies_and_ends_all_of_it(serve,
     # SIGTERM ends every process within ten seconds.
     below = descendants(process.pid)
     assert len(below) >= 4
-    with Turns() as stopping:
+    with Turns([process.pid, *below]) as stopping:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     assert stopping.seconds < 10.5
