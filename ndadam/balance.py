@@ -62,6 +62,10 @@ class BalanceSums:
         self.steps += follows and self._has_previous
         self._has_previous = follows
 
+    def tensors(self) -> list[Tensor]:
+        """All that ``update`` changes."""
+        return [self.sums, self._previous]
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as copies."""
         return {

@@ -42,6 +42,10 @@ class DecaySplit:
         # <dw^l, dw^p> / ||dw^p||^2 = <dw, dw^p> / ||dw^p||^2 - 1, and the same along w.
         return torch.stack([-dw_p / (lr * p_p) - 1, -dw_w / (lr * w_p) - 1])
 
+    def tensors(self) -> list[Tensor]:
+        """All that ``update`` changes."""
+        return [self.buffer]
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as copies."""
         return {"buffer": self.buffer.clone()}

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from ndadam.balance import BalanceSums
@@ -18,6 +19,7 @@ from ndadam.decay_split import DecaySplit
 from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
 from ndadam.group_settings import GroupSettings
 from ndadam.headline import Headline
+from ndadam.loss_scale import held_where, skips_step, unscale_
 from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
 from ndadam.shadow import ShadowMoments
@@ -45,7 +47,9 @@ class EffectiveLR:
         record = dynamics.drain()          # record.effective_lr, record.layers["conv1"]
 
     It hooks into ``optimizer.step``; records stay on the device until ``drain``, so no step waits
-    for the host. Weights and gradients are only read.
+    for the host. Weights and gradients are only read. A step that torch's ``GradScaler`` skips is
+    none, unless the optimizer skips it by itself, on the device: then its record has no movement
+    and no gradient, and no average takes it in.
 
     A step captured in a CUDA graph takes what is measured around it into the graph, as ``phase``
     is at the capture: a step of another phase needs a graph of its own. Call ``replayed`` after
@@ -106,6 +110,7 @@ class EffectiveLR:
         self._allocate()
         self._records: list[Tensor] = []
         self._steps: list[int] = []
+        self._skipped: Tensor | None = None  # whether the step under way is, where it may be
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -231,12 +236,18 @@ class EffectiveLR:
         parts = {"shadow": self._shadow, "split": self._split, "balance": self._balance}
         return {name: part for name, part in parts.items() if part is not None}
 
+    @_disable_dynamo  # the host's lists and counters would be compiled in, anew at each step
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.phase is not Phase.PASSED:
             torch._foreach_copy_(self._w_views, self._weights())
             self._copy_gradients()
+            unscale_(self._grad, optimizer)
+            self._skipped = skips_step(optimizer, self.rows.device)
+            if self._skipped is not None:
+                self._grad.masked_fill_(self._skipped, 0)
 
+    @_disable_dynamo
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         phase = self.phase
@@ -247,7 +258,9 @@ class EffectiveLR:
             if _has_closure(args, kwargs):
                 # The gradient that the step used was computed inside it.
                 self._copy_gradients()
-            self._take_in(phase)
+            moving = [t for part in self._stateful().values() for t in part.tensors()]
+            with held_where(self._skipped, moving):
+                self._take_in(phase)
         if not is_capturing(self.rows.device):
             self.replayed()
 
@@ -280,6 +293,8 @@ class EffectiveLR:
         headline = [self._headline.mean_square(qq, ww)]
         if self._shadow is not None:
             square = self._shadow.update(w, self._grad, gw, ww)
+            if self._skipped is not None:
+                square = square.masked_fill(self._skipped, 0)
             headline.append(self._headline.mean_square(square, torch.ones_like(square)))
         return torch.cat([torch.stack(headline), self._layer_means(quantities)])
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from ndadam.headline import Headline
@@ -155,10 +156,12 @@ class FollowCurve:
         groups = self._optimizer.param_groups
         return [group for group in groups if group.get("vector_dim") is not None]
 
+    @_disable_dynamo  # what the host counts would be compiled in, anew at each step
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         torch._foreach_copy_(self._rows.views(self._before), self._weights())
 
+    @_disable_dynamo
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         step, self.step = self.step, self.step + 1

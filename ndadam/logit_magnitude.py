@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 
 def logit_rms(logits: Tensor) -> Tensor:
@@ -27,7 +28,7 @@ class LogitMagnitude:
         values = magnitude.drain()         # one number per training batch
 
     Records stay on the device until ``drain``, so no step waits for the host. Passes in evaluation
-    mode are not recorded.
+    mode are not recorded. ``torch.compile`` of the model breaks its graph where ``head`` returns.
 
     Args:
         head: Returns the logits (N, C), as a tensor.
@@ -35,6 +36,7 @@ class LogitMagnitude:
 
     Raises:
         ValueError: ``every`` < 1.
+        TypeError: ``head`` returns something else than a tensor, when it is called.
     """
 
     def __init__(self, head: nn.Module, every: int = 1) -> None:
@@ -55,9 +57,15 @@ class LogitMagnitude:
         values: list[float] = torch.stack(records).tolist() if records else []
         return values
 
-    def _record(self, head: nn.Module, inputs: Any, logits: Tensor) -> None:
+    @_disable_dynamo  # what the host counts would be compiled in, anew at each pass
+    def _record(self, head: nn.Module, inputs: Any, logits: Any) -> None:
         if not head.training:
             return
+        if not isinstance(logits, Tensor):
+            raise TypeError(
+                f"{type(head).__name__} must return its logits as a tensor, got "
+                f"{type(logits).__name__}: attach LogitMagnitude to the layer that computes them"
+            )
         if self._passes % self.every == 0:
             self._records.append(logit_rms(logits))
         self._passes += 1

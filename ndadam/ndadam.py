@@ -136,6 +136,9 @@ class NDAdam(Optimizer):
             self._normalise_group(index)
         self._is_built = True
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_names": self._names}  # a copy's messages have them too
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._is_built = True

@@ -13,7 +13,8 @@ from ndadam.row_buffer import RowBuffer
 class ShadowMoments:
     """Feeds g_s = (g - <g, w> w / ||w||^2) ||w|| to ND-Adam's running averages.
 
-    g_s is the gradient that ND-Adam would see on the unit sphere. Averages begin after
+    g_s is the gradient that ND-Adam would see on the unit sphere. A vector whose gradient is not
+    finite sits the step out, as there. Averages begin after
     ``warmup`` = 5 / (1 - beta1) steps, when the first moment has forgotten its start.
     N vectors hold P elements.
     """
@@ -46,7 +47,7 @@ class ShadowMoments:
         """Take in the gradients of one step, on the device alone.
 
         Returns ||m_hat||^2 / v_hat, the square of the step that ND-Adam would take at alpha^v = 1:
-        0 for vectors that have had no gradient.
+        0 for vectors that have had no gradient, or none that is finite now.
         """
         beta1, beta2 = self.betas
         self._step += 1
@@ -55,13 +56,17 @@ class ShadowMoments:
         radial = torch.where(ww > 0, gw / ww, 0.0)
         tangent = torch.addcmul(grad, w, self.rows.spread(radial), value=-1)
         tangent.mul_(self.rows.spread(ww.sqrt()))
+        # <g, w> is not finite where an element of g is not.
+        finite = gw.isfinite()
+        tangent = torch.where(self.rows.spread(finite), tangent, self.exp_avg)
         self.exp_avg.lerp_(tangent, 1 - beta1)
         gg, mm = self.rows.row_dots([(tangent, tangent), (self.exp_avg, self.exp_avg)])
-        self.exp_avg_sq.lerp_(gg, 1 - beta2)
+        self.exp_avg_sq.lerp_(torch.where(finite, gg, self.exp_avg_sq), 1 - beta2)
         m_hat_sq = mm / correction1.square()
         v_hat = self.exp_avg_sq / correction2
-        self.sums += torch.where(self._step > self.warmup, torch.stack([m_hat_sq, gg, v_hat]), 0.0)
-        return torch.where(v_hat > 0, m_hat_sq / v_hat, 0.0)
+        counts = finite & (self._step > self.warmup)
+        self.sums += torch.where(counts, torch.stack([m_hat_sq, gg, v_hat]), 0.0)
+        return torch.where(finite & (v_hat > 0), m_hat_sq / v_hat, 0.0)
 
     @property
     def steps(self) -> int:
@@ -78,6 +83,10 @@ class ShadowMoments:
         mm, gg, vv = self.sums
         is_alive = (gg > 0) & (mm <= gg)
         return torch.where(is_alive, most * mm / gg, torch.nan), gg / vv
+
+    def tensors(self) -> list[Tensor]:
+        """All that ``update`` changes."""
+        return [self._step, self.exp_avg, self.exp_avg_sq, self.sums]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as copies."""

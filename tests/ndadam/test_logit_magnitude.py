@@ -72,6 +72,18 @@ def test_recording_changes_no_bit_of_the_run_and_leaves_no_graph_behind():
     assert all(math.isfinite(value) for value in magnitude.drain())
 
 
+def test_a_module_that_returns_no_tensor_is_refused_by_name():
+    class Model(nn.Linear):
+        def forward(self, x):
+            return {"logits": super().forward(x)}
+
+    model = Model(3, 2)
+    LogitMagnitude(model)
+
+    with pytest.raises(TypeError, match="Model must return its logits as a tensor, got dict"):
+        model(torch.ones(1, 3))
+
+
 @pytest.mark.parametrize("every", [0, -1])
 def test_a_period_below_one_is_refused(every):
     with pytest.raises(ValueError, match=f"every must be >= 1, got {every}"):

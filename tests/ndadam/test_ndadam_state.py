@@ -206,6 +206,15 @@ def test_copies_of_model_and_optimizer_train_alike(clone):
     assert equal(weights(other_model), weights(model))
 
 
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+def test_a_copy_calls_parameters_by_their_names(clone):
+    model, optimizer = clone((m := small_model(), NDAdam(param_groups(m))))
+    model[0].weight.grad = torch.full_like(model[0].weight, float("nan"))
+    optimizer.step()
+
+    assert optimizer.skipped_vectors() == {"0.weight": 4}
+
+
 def test_a_group_added_to_a_copy_is_normalised():
     other = pickle.loads(pickle.dumps(NDAdam([torch.nn.Parameter(torch.ones(2, 3))])))
     p = torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
