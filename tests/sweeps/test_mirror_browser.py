@@ -81,7 +81,9 @@ def test_links_lead_both_ways_and_runs_are_compared_by_name(mirrored: Mirrored) 
     expect(page.get_by_role("link", name=re.compile("^trial "))).to_have_count(4)
     for index in range(1, 5):
         box = page.locator(f'.ag-row[row-index="{index}"] input[type=checkbox]').first
-        box.check(force=True)
+        box.click(force=True)
+        # MLflow may take its time to show that it was ticked.
+        expect(box).to_be_checked()
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_text("Comparing 4 Runs from 1 Experiment").first).to_be_visible()
     for name in ("trial 0: alpha_v 0.05, gamma_c 2.5, seed 0", "trial 2: alpha_v 0.02, seed 0"):
