@@ -103,6 +103,7 @@ def _store(settings: Settings) -> Finding:
     try:
         store = Store(settings.database_url())
         has_tables = store.has_tables()
+        store.require_known_tables()
         store.close()
     except (StoreUnavailable, ValueError) as error:
         return Finding("store", "error", str(error))

@@ -38,6 +38,7 @@ from service.settings import (
     require_token_off_loopback,
 )
 from sweeps import cluster
+from sweeps.errors import StoreIsNewer, StoreUnavailable
 from sweeps.store import Store
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ Announce = Callable[[homes.Endpoints], None]
 def serve(settings: Settings, announce: Announce) -> None:
     """Run every part until SIGINT or SIGTERM. Raises SettingsError when that cannot begin."""
     require_token_off_loopback(settings)
-    require_store_url(settings)
+    require_store(settings)
     home = settings.home.absolute()
     homes.prepare(home)
     with (
@@ -112,12 +113,20 @@ def plan(
     return children, endpoints
 
 
-def require_store_url(settings: Settings) -> None:
-    """Raise SettingsError for a store that no part could open, whatever runs there."""
+def require_store(settings: Settings) -> None:
+    """Raise SettingsError or StoreIsNewer for a store that no part could use, ever."""
     try:
-        Store(settings.database_url()).close()
+        store = Store(settings.database_url())
     except ValueError as error:
         raise SettingsError(f"NDSWEEP_STORE_URL: {error}") from error
+    try:
+        store.require_known_tables()
+    except StoreIsNewer:
+        raise
+    except StoreUnavailable:
+        pass  # Every part waits for it.
+    finally:
+        store.close()
 
 
 def environment(settings: Settings, home: Path, mlflow_url: str) -> dict[str, str]:
@@ -230,7 +239,7 @@ def stop(children: list[Child]) -> None:
 
 def run_part(settings: Settings, part: str) -> None:
     """Become one part: the same program that ``serve`` would start, in the foreground."""
-    require_store_url(settings)
+    require_store(settings)
     home = settings.home.absolute()
     homes.prepare(home)
     mlflow_url = settings.mlflow_url or address("127.0.0.1", DEFAULT_MLFLOW_PORT)

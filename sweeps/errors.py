@@ -18,6 +18,7 @@
     │   └── SweepStateConflict
     ├── LeaseLost               another runner drives the sweep now
     └── StoreUnavailable        the database cannot be reached; try again
+        └── StoreIsNewer        a newer version of this program has changed its tables
 
 Every error carries a sentence for the person who will read it and, where one input is to blame,
 ``field``: its dotted path.
@@ -128,3 +129,14 @@ class LeaseLost(SweepsError):
 
 class StoreUnavailable(SweepsError):
     """The database cannot be reached or cannot write. Nothing was recorded; a retry is safe."""
+
+
+class StoreIsNewer(StoreUnavailable):
+    """A newer version of this program has changed the tables. This one must not touch them."""
+
+    def __init__(self, found: str, known: str | None) -> None:
+        super().__init__(
+            f"the store was brought up to date by a newer version of ndsweep (its tables are at "
+            f"{found}, this version knows them up to {known}); start that version, or put back the "
+            "backup from before the upgrade"
+        )

@@ -21,7 +21,7 @@ from sweeps.store_mirror import MirrorVerbs
 from sweeps.store_reads import ReadVerbs
 from sweeps.store_records import RecordVerbs
 from sweeps.store_retention import RetentionVerbs
-from sweeps.store_schema import migrate
+from sweeps.store_schema import migrate, require_known
 from sweeps.store_sweeps import SweepVerbs
 from sweeps.store_timeline import TimelineVerbs
 from sweeps.store_trials import TrialVerbs
@@ -48,3 +48,8 @@ class Store(
         """Create the tables, or bring them to this version. Safe from several processes at once."""
         with self._writing() as write:
             migrate(write.conn)
+
+    def require_known_tables(self) -> None:
+        """Raise StoreIsNewer for a database that a newer version of this program has changed."""
+        with self._reading() as conn:
+            require_known(conn)

@@ -1,7 +1,9 @@
 """The command line: what it prints, and one clear line for everything that goes wrong."""
 
+import contextlib
 import json
 import socket
+import sqlite3
 
 import pytest
 import yaml
@@ -175,6 +177,20 @@ def test_a_store_that_no_part_could_open_is_one_line(monkeypatch):
 
         assert "NDSWEEP_STORE_URL" in line
         assert "postgresql+psycopg://" in line
+
+
+def test_a_store_of_a_newer_version_is_one_line_and_never_touched(ndsweep, home, monkeypatch):
+    """Going back to an older version: it would write what the newer one cannot read."""
+    monkeypatch.setenv("NDSWEEP_STORE_URL", f"sqlite:///{home / 'store.db'}")
+    with contextlib.closing(sqlite3.connect(home / "store.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    for arguments in (["serve"], ["serve", "--only", "runner"], ["report", "paper"]):
+        line = one_line(ndsweep(*arguments))
+
+        assert "a newer version of ndsweep (its tables are at 9999, this version knows" in line
+        assert "put back the backup" in line
+    assert "error  store: the store was brought up to date by" in ndsweep("doctor").stdout
 
 
 def test_a_token_that_no_request_can_carry_is_one_line_and_not_shown(monkeypatch):
