@@ -25,7 +25,8 @@ def setting_of_optimizer(optimizer: Optimizer, model: nn.Module) -> OptimizerSet
     """What theory needs to know of an optimizer: how it trains the weight vectors of ``model``.
 
     Its learning rate is the full one, on which a torch scheduler puts its factors, not the one that
-    the scheduler has left there.
+    the scheduler has left there. Of NDAdam only groups with ``vector_dim`` count: others are
+    trained by plain Adam.
 
     Raises:
         ValueError: An optimizer without a law (SGD, Adam, AdamW and NDAdam have one), weight
@@ -35,6 +36,13 @@ def setting_of_optimizer(optimizer: Optimizer, model: nn.Module) -> OptimizerSet
     groups = list(_vector_groups(optimizer, model))
     if not groups:
         raise ValueError("optimizer must train weight vectors of model, and trains none of them")
+    if name == "ndadam":
+        groups = [group for group in groups if group["vector_dim"] is not None]
+        if not groups:
+            raise ValueError(
+                "optimizer trains all weight vectors of model with plain Adam, as NDAdam does in "
+                "groups without vector_dim: make its groups with param_groups(model)"
+            )
     fields = [{key: group[key] for key in _READ if key in group} for group in groups]
     for group, read in zip(groups, fields, strict=True):
         # What OneCycleLR, what the other schedulers note.

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ndadam import EffectiveLR, equivalents, probe
+from ndadam import EffectiveLR, NDAdam, equivalents, param_groups, probe
 from ndadam.optimizer_laws import NoStationaryRate, OptimizerSetting
 from ndadam.torch_settings import build_optimizer, setting_of_optimizer
 from tests.ndadam.measured_network import SGD, batches, first_batch, loss, network
@@ -109,6 +109,19 @@ def test_a_setting_survives_the_optimizer_built_from_it(setting):
     assert setting_of_optimizer(optimizer, model) == setting
     scalars = next(g for g in optimizer.param_groups if g["name"] == "scalars")
     assert scalars["weight_decay"] == 0.0
+
+
+def test_what_ndadam_trains_with_plain_adam_is_not_said_to_turn_at_its_rate():
+    model = network()
+    with pytest.raises(ValueError, match="all weight vectors of model with plain Adam"):
+        setting_of_optimizer(NDAdam(model.parameters()), model)
+
+    # As the guide advises for the last layer.
+    vectors, scalars = param_groups(model, alpha_v=0.02)
+    head = vectors["params"].pop()
+    groups = [{**vectors, "names": ()}, {**scalars, "names": ()}, {"params": [head], "lr": 1e-3}]
+
+    assert setting_of_optimizer(NDAdam(groups), model) == OptimizerSetting("ndadam", lr=0.02)
 
 
 def test_optimizers_without_a_law_and_uneven_groups_are_refused():
