@@ -71,7 +71,8 @@ class EffectiveLR:
         step: Number of the next optimizer step.
 
     Raises:
-        ValueError: ``every`` < 1, betas outside [0, 1), or no weight vectors in ``optimizer``.
+        ValueError: ``every`` < 1 or not whole, betas outside [0, 1), no weight vectors in
+            ``optimizer``, or a ``probe`` of another model.
     """
 
     def __init__(
@@ -87,6 +88,8 @@ class EffectiveLR:
     ) -> None:
         if every < 1:
             raise ValueError(f"every must be >= 1, got {every}")
+        if every != int(every):
+            raise ValueError(f"every must be a whole number of steps, got {every}")
         found = weight_vectors(model)
         held = {p for group in optimizer.param_groups for p in group["params"]}
         measured = [v for v in found if v.parameter in held]
@@ -225,7 +228,17 @@ class EffectiveLR:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict()`` of an object built with the same arguments."""
+        """Go on from ``state_dict()`` of an object built with the same arguments.
+
+        Raises:
+            ValueError: Those were others, or the optimizer was.
+        """
+        parts, saved = set(self._stateful()), set(state) - {"step", "steps", "records"}
+        if parts != saved:
+            raise ValueError(
+                "state must be of an EffectiveLR with the same shadow_betas, every and kind of "
+                f"optimizer: this one has {_listed(parts)}, the state has {_listed(saved)}"
+            )
         self.step = state["step"]
         self._steps = list(state["steps"])
         self._records = [record.to(self.rows.device) for record in state["records"]]
@@ -328,6 +341,10 @@ def _quantities(with_split: bool) -> list[str]:
     """Recorded per layer, in order."""
     ratios = ["projection_ratio", "projection_ratio_on_w"] if with_split else []
     return [*_MEAN_SQUARES, "radial_gradient", *ratios]
+
+
+def _listed(parts: set[str]) -> str:
+    return ", ".join(sorted(parts)) or "no averages"
 
 
 def _vectors_first(tensor: Tensor, vector_dim: int) -> Tensor:

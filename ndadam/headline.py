@@ -30,6 +30,7 @@ class Headline:
     ) -> None:
         spans = None
         if probe is not None:  # its classes are of the units that it judged
+            _refuse_other_models(rows, probe)
             residual_groups, spans = parameters_of(probe.streams, rows.vectors), probe.spans
         units, num_units = unit_index(rows.vectors, residual_groups or [], spans)
         counted = torch.ones(rows.num_vectors, dtype=torch.bool, device="cpu")
@@ -57,3 +58,13 @@ class Headline:
         sums.index_add_(1, self._units, torch.stack([qq, ww]))
         ratio = torch.where(sums[1] > 0, sums[0] / sums[1], 0.0)
         return (ratio * self._weights).sum()
+
+
+def _refuse_other_models(rows: RowBuffer, probe: ProbeResult) -> None:
+    for v in rows.vectors:
+        judged = len(probe.classes.get(v.layer, ()))
+        if judged != v.count:
+            raise ValueError(
+                f"probe must be of this model: {v.layer} ({v.name}) has {v.count} weight vectors, "
+                f"and the probe has classes of {judged}"
+            )

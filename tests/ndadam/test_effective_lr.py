@@ -241,6 +241,15 @@ def test_going_on_from_a_checkpoint_equals_never_having_stopped():
     assert resumed.drain() == dynamics.drain()
 
 
+def test_a_state_with_other_parts_is_refused():
+    model = small_net()
+    saved = EffectiveLR(model, sgd(model), shadow_betas=(0.5, 0.9)).state_dict()
+    adam = torch.optim.Adam(model.parameters())
+
+    with pytest.raises(ValueError, match="has no averages, the state has balance, shadow, split"):
+        EffectiveLR(model, adam).load_state_dict(saved)
+
+
 def test_channels_last_weights_are_measured_alike():
     models = [small_net(), small_net().to(memory_format=torch.channels_last)]
     records = []
@@ -270,6 +279,7 @@ def test_half_precision_weights_are_measured_in_float32():
     ("settings", "message"),
     [
         ({"every": 0}, "every must be >= 1, got 0"),
+        ({"every": 1.5}, "every must be a whole number of steps, got 1.5"),
         ({"shadow_betas": (1.0, 0.9)}, r"shadow_betas\[0\] must be in \[0, 1\), got 1.0"),
         ({"shadow_betas": (0.9,)}, r"shadow_betas must be two numbers in \[0, 1\), got \(0.9,\)"),
         ({"shadow_betas": 0.9}, r"shadow_betas must be two numbers in \[0, 1\), got 0.9"),

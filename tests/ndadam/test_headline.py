@@ -1,5 +1,7 @@
 """The one rate of a whole network: which vectors enter it, and which enter it together."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -59,6 +61,24 @@ def test_streams_with_shifted_channels_are_grouped_by_channel():
 
     # 128 channels hold 224 vectors; the other 16 + 32 + 64 + 128 and the head's 5 are alone.
     assert dynamics._headline._num_units == 128 + 16 + 32 + 64 + 128 + 5
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ((6, 4), r"linear1 \(0.weight\) has 6 weight vectors, and the probe has classes of 5"),
+        ((5, 4, 3), r"linear3 \(2.weight\) has 3 weight vectors, and the probe has classes of 0"),
+    ],
+)
+def test_a_probe_of_another_model_is_refused_by_its_layer(widths, message):
+    def model(*widths):
+        return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise((3, *widths))))
+
+    found = probe(model(5, 4), torch.randn(8, 3), lambda net, x: net(x).square().mean())
+    other = model(*widths)
+
+    with pytest.raises(ValueError, match=message):
+        EffectiveLR(other, sgd(other), probe=found)
 
 
 def test_when_no_vector_is_invariant_all_count():
