@@ -89,6 +89,8 @@ class Dispatcher:
         # Trial -> workers that died under it in a row, earlier drivers' included.
         self._losses: dict[int, int] = {}
         self._running: set[Run] = set()
+        # Trials that ended and that the queue has yet to hear of: the store may go away meanwhile.
+        self._untold: list[Trial] = []
         self._lock = threading.Lock()
         self._stop: Stop | None = None
         self._stop_since = math.inf
@@ -240,9 +242,15 @@ class Dispatcher:
 
     def take_ended(self, wait_seconds: float = 0.0) -> None:
         """Tell the proposer of every trial whose ending has been written."""
-        for trial in self._writer.take_ended(wait_seconds):
-            if trial.state.is_finished():
-                self._queue.tell(trial)
+        untold, self._untold = self._untold, []
+        untold += self._writer.take_ended(wait_seconds)
+        try:
+            while untold:
+                if untold[0].state.is_finished():
+                    self._queue.tell(untold[0])
+                del untold[0]
+        finally:
+            self._untold[:0] = untold
 
     # --- Inside -------------------------------------------------------------------------------
 

@@ -177,8 +177,8 @@ class Driver:
             # Ending the sweep now would cancel trials that are complete; the next driver will know.
             self._failure = StoreUnavailable("the store was away when the last trials ended")
             return
-        self._dispatcher.take_ended()
         try:
+            self._dispatcher.take_ended()
             self._store_result(self._final_result())
             self._release()
         except (LeaseLost, StoreUnavailable) as error:

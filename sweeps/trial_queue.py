@@ -50,8 +50,11 @@ class TrialQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits and nothing will be proposed."""
-        return self.finished is not None and not self._waiting
+        """Whether nothing waits and nothing will be proposed.
+
+        The last proposals may not be written yet, while the store is away.
+        """
+        return self.finished is not None and not (self._waiting or self._proposals)
 
     @property
     def needs_results(self) -> bool:
@@ -95,9 +98,9 @@ class TrialQueue:
             if not self._proposals:
                 return None
             trials = self._store.add_trials(self._claim, [_new(p) for p in self._proposals])
-            self._proposals = []
             for trial in trials:
                 self._admit(trial)
+            self._proposals = []
         return self.next_waiting()
 
     def put_back(self, trial: Trial, *, first: bool = False) -> None:
@@ -126,15 +129,16 @@ class TrialQueue:
 
     def tell(self, trial: Trial) -> None:
         """Tell the proposer of an ending, and drop what nobody needs any more."""
-        self._open.discard(trial.number)
-        self._proposer.tell(trial)
-        self.told += 1
         if trial.state == TrialState.FAILED:
             self._failed.add(trial.number)
         else:
             # One that failed may be tried again, from where it was.
             keep_if_best(self._store, self._places, trial)
             self._places.discard(trial.number)
+        # Last, because it must be told once though the store was away the first time.
+        self._open.discard(trial.number)
+        self._proposer.tell(trial)
+        self.told += 1
 
     def _replay_curve(self, trial: Trial) -> None:
         has_news = trial.step or trial.state.is_finished()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sweeps.errors import LeaseLost, StoreUnavailable
+from sweeps.kept_model import WEIGHTS, kept
 from sweeps.records import SweepState, TrialState
 from sweeps.store import Store
 from tests.sweeps.driving import PATIENCE, Drive, Result, drive, result, store
@@ -203,10 +204,11 @@ def test_a_lost_trial_that_succeeds_when_tried_again_is_complete(drive: Drive) -
     assert [a.state for a in driving.trial(0).attempts] == ["failed", "complete"]
 
 
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_a_store_that_is_away_for_a_while_costs_nothing(
-    drive: Drive, store: Store, monkeypatch: pytest.MonkeyPatch
+    drive: Drive, store: Store, monkeypatch: pytest.MonkeyPatch, sampler: str
 ) -> None:
-    driving = drive(num_points=2)
+    driving = drive(num_points=2, sampler=sampler)
     outages = {"add_trials": 2, "finish_attempts": 2}
 
     def away(name: str) -> Callable[..., Any]:
@@ -222,15 +224,41 @@ def test_a_store_that_is_away_for_a_while_costs_nothing(
 
     for name in outages:
         monkeypatch.setattr(store, name, away(name))
-    asked = [driving.dispatcher.next() for _ in range(2)]
+    asked = [(driving.dispatcher.next(), driving.dispatcher.is_done) for _ in range(2)]
     driving.finish(driving.start(), 0.25)
     driving.dispatcher.take_ended(PATIENCE)
     driving.finish(driving.start(), 0.5)
 
-    assert asked == [None, None]
+    # Nothing now is not nothing ever: the sweep would be complete without its trials.
+    assert asked == [(None, False), (None, False)]
     assert [trial.objective for trial in driving.all_trials()] == [0.25, 0.5]
     assert outages == {"add_trials": 0, "finish_attempts": 0}
     assert not driving.failures
+
+
+def test_endings_are_told_though_the_store_goes_away_between_them(
+    drive: Drive, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driving = drive(num_points=3)
+    for run in [driving.start(), driving.start()]:
+        folder = driving.places.checkpoints(run.trial.number)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / WEIGHTS).write_bytes(b"weights")
+        driving.finish(run)
+
+    def away(sweep_id: str) -> Any:
+        raise StoreUnavailable("no route")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "get_sweep", away)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                driving.dispatcher.take_ended(PATIENCE)
+        assert driving.dispatcher.told == 0
+    driving.dispatcher.take_ended(PATIENCE)
+
+    assert driving.dispatcher.told == 2
+    assert kept(driving.places.home, driving.claim.sweep_id) is not None
 
 
 def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive, store: Store) -> None:
