@@ -128,6 +128,7 @@ class Mirror:
         Raises Unreachable, StoreUnavailable. What was sent until then is acknowledged.
         """
         if not self._has_asked:
+            self._store.mirror_moved(self._public_url)
             self._behind |= set(self._store.mirror_behind())
             self._has_asked = True
         work = self._store.mirror_pending(

@@ -6,6 +6,7 @@ nothing and needs no memory.
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
@@ -23,6 +24,7 @@ from sweeps.store_connection import Database, json_safe
 from sweeps.store_rows import attempt_of, sweep_of, trial_of
 from sweeps.tables import attempts, deleted_sweeps, metric_names, metrics, sweeps, trials
 
+_LOCAL = ("127.0.0.1", "localhost", "::1")
 _CHANGED = sweeps.c.revision > sweeps.c.mirrored_revision
 
 
@@ -133,6 +135,26 @@ class MirrorVerbs(Database):
         query = sa.select(attempts).where(attempts.c.sweep_id == sweep_id).order_by(attempts.c.id)
         with self._reading() as conn:
             return [attempt_of(row) for row in conn.execute(query)]
+
+    def mirror_moved(self, address: str) -> None:
+        """Let links to a local server lead to ``address``, where it answers now.
+
+        Its port may be another one at each start. Links to other machines stay, and so does every
+        link if ``address`` is on another machine: that may be another server.
+        """
+        now = urlsplit(address)
+        if now.hostname not in _LOCAL:
+            return
+        url = sweeps.c.mirror["url"].as_string()
+        elsewhere = sa.not_(url.startswith(f"{address}/", autoescape=True))
+        query = sa.select(sweeps.c.id, sweeps.c.mirror).where(elsewhere)
+        with self._writing() as write:
+            for sweep_id, mirror in write.conn.execute(query).all():
+                known = urlsplit(mirror["url"])
+                if known.hostname in _LOCAL:
+                    moved = known._replace(scheme=now.scheme, netloc=now.netloc).geturl()
+                    row = sa.update(sweeps).where(sweeps.c.id == sweep_id)
+                    write.conn.execute(row.values(mirror=mirror | {"url": moved}))
 
     def mirror_behind(self) -> list[str]:
         """Return the ids of sweeps whose mirror says that it is behind."""

@@ -1,8 +1,11 @@
 """The store's contract with the mirror: everything is pending until it is acknowledged."""
 
+import pytest
+
+from sweeps.mirror import Mirror
 from sweeps.records import Backlog, SweepState, TrialState
 from sweeps.store import Store
-from tests.sweeps.store_cases import claimed, report, run, trial
+from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
 
 
 def acknowledge_all(store: Store) -> None:
@@ -104,3 +107,29 @@ def test_everything_is_sent_anew_after_the_mirror_lost_it(store: Store) -> None:
     assert [m.value for m in attempt.metrics] == [0.5]
     assert attempt.attempt.mlflow_run_id is None
     assert store.mirror_backlog() == Backlog(sweeps=1, attempts=1, metrics=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "after"),
+    [
+        ("http://127.0.0.1:5001", "http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+        ("http://127.0.0.1:5001", "https://mlflow.example", "http://127.0.0.1:5001"),
+        ("https://mlflow.example", "http://127.0.0.1:5000", "https://mlflow.example"),
+    ],
+)
+def test_links_to_a_local_server_follow_it_to_its_port_of_now(
+    store: Store, before: str, now: str, after: str
+) -> None:
+    """The port that was taken the last time is free again; ended sweeps are not sent again."""
+    run_page = "/#/experiments/1/runs/abc?workflowType=machine_learning"
+    sweep, unsent = new_sweep(store), new_sweep(store)
+    state = {"experiment_id": "1", "run_id": "abc", "behind_seconds": 0.0, "error": ""}
+    store.set_mirror(sweep.id, state | {"url": f"{before}{run_page}"})
+    acknowledge_all(store)
+
+    Mirror(store, "http://127.0.0.1:9", public_url=now).turn()
+
+    assert store.get_sweep(sweep.id).mirror == state | {"url": f"{after}{run_page}"}
+    assert store.get_sweep(unsent.id).mirror is None
+    assert store.mirror_backlog() == Backlog(sweeps=0, attempts=0, metrics=0)
