@@ -106,7 +106,7 @@ def run_batch(options: BatchOptions, say: Callable[[str], None]) -> BatchOutcome
         )
         with _stopped_by_signals(loop):
             loop.run()
-        return _outcome(runs, places.out, loop.broken)
+        return _outcome(runs, places.out, loop)
 
 
 def _until(options: BatchOptions) -> float | None:
@@ -180,9 +180,13 @@ def _learn(paces: Paces, machine: str, out: Path) -> None:
             paces.learn(shape_of(result.config), pace)
 
 
-def _outcome(runs: Sequence[PlannedRun], out: Path, broken: str) -> BatchOutcome:
+def _outcome(runs: Sequence[PlannedRun], out: Path, loop: BatchLoop) -> BatchOutcome:
     results: dict[str, RunResult] = {}
+    # What was to be run again and was not is left, whatever it was before.
+    left, broken = {run.name for run in loop.pending}, loop.broken
     for path in result_paths(out):
+        if path.stem in left:
+            continue
         try:
             results[path.stem] = read_result(path)
         except ResultRefused:

@@ -82,7 +82,8 @@ class BatchLoop:
     def run(self) -> None:
         """Train until all is done, the time is over, or ``stop`` was called."""
         self.total = len(self.pending)
-        for slot in self.slots[: max(1, len(self.pending))] if self.pending else []:
+        # After its time a batch only says what is left.
+        for slot in [] if self._is_over() else self.slots[: len(self.pending)]:
             slot.start()
         while any(slot.state != "closed" for slot in self.slots):
             self._hand_out()
@@ -135,6 +136,8 @@ class BatchLoop:
 
     def _give(self, slot: Slot, run: PlannedRun) -> None:
         self.pending.remove(run)
+        # A failure of before ends here: until this attempt ends the run has no result.
+        result_path(self.places.out, run.config_key, run.config.seed).unlink(missing_ok=True)
         folder = self.places.run_folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         attempts = [_closed(attempt) for attempt in read_attempts(folder)]

@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from service.cli import app
-from tests.sweeps.batch_cases import spec, write_spec
+from sweeps.batch_plan import plan_runs, read_specs
+from sweeps.batch_results import write_result
+from tests.sweeps.batch_cases import failed_result, spec, write_spec
 from tests.sweeps.test_import_results import all_runs, folder
 from worker.digits import prepare_digits
 
@@ -23,6 +25,12 @@ def test_a_batch_without_time_says_what_is_left(tmp_path: Path) -> None:
     assert "tiny optimizer=sgd seed 3  left" in ended.output
     assert "2 left of 2 runs" in ended.output
     assert json.loads((out / "specs" / "tiny.json").read_text())["base"]["seed"] == 3
+    for run in plan_runs(read_specs([path], seed_offset=3), tmp_path):
+        write_result(out, failed_result(run, "failed the last time"))
+    again = CliRunner().invoke(app, [*arguments, "--until", "0s", "--retry-failed"])
+
+    assert again.exit_code == 3, again.output
+    assert "0 failed, 2 left of 2 runs" in again.output
 
 
 def test_a_spec_that_cannot_run_is_refused_in_one_line(tmp_path: Path) -> None:

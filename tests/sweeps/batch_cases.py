@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sweeps.batch_plan import PlannedRun
+from sweeps.batch_results import RunResult
 from tests.sweeps.turns import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,27 @@ def write_spec(folder: Path, **values: Any) -> Path:
     path = folder / f"{made['name']}.json"
     path.write_text(json.dumps(made), encoding="utf-8")
     return path
+
+
+def failed_result(run: PlannedRun, cause: str) -> RunResult:
+    """What an attempt that failed at once has left of a run."""
+    return RunResult(
+        config=run.config.stored(),
+        config_key=run.config_key,
+        seed=run.config.seed,
+        specs=list(run.specs),
+        state="failed",
+        exit_cause=cause,
+        step=0,
+        num_steps=run.num_steps,
+        metrics={},
+        curves=[],
+        attempts=[],
+        started_at="2026-01-01T00:00:00.000Z",
+        finished_at="2026-01-01T00:00:01.000Z",
+        seconds=1.0,
+        provenance={"card": "a card"},
+    )
 
 
 def command(*arguments: object) -> list[str]:

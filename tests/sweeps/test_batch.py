@@ -9,8 +9,15 @@ import psutil
 import pytest
 
 from sweeps.batch_plan import plan_runs, read_specs
-from sweeps.batch_results import RunResult, curves_of, read_result, read_results, result_paths
-from tests.sweeps.batch_cases import finish, outcome, started, write_spec
+from sweeps.batch_results import (
+    RunResult,
+    curves_of,
+    read_result,
+    read_results,
+    result_paths,
+    write_result,
+)
+from tests.sweeps.batch_cases import failed_result, finish, outcome, started, write_spec
 from tests.sweeps.turns import LONG, run_until, standing_still, wait_for
 from worker import TrainConfig, train
 from worker.digits import prepare_digits
@@ -136,9 +143,12 @@ def test_a_run_that_loses_three_processes_fails_and_its_neighbour_does_not(
     )
     short = write_spec(tmp_path, name="short", optimizers=["ndadam"])
     out = tmp_path / "out"
+    for run in plan_runs(read_specs([path]), data_home):
+        write_result(out, failed_result(run, "failed the last time"))
     killed: set[int] = set()
     spared = True
-    with started(path, short, "--out", out, "--data-home", data_home) as batch:
+    given = (path, short, "--out", out, "--data-home", data_home, "--retry-failed")
+    with started(*given) as batch:
         assert batch.stderr is not None
         # The first run never gets past its first report; the next one is stopped by hand.
         for line in batch.stderr:
@@ -153,10 +163,13 @@ def test_a_run_that_loses_three_processes_fails_and_its_neighbour_does_not(
             elif "optimizer=adam seed 0: step" in line:
                 batch.send_signal(signal.SIGTERM)
                 break
-        code, _, progress = outcome(batch)
+        code, table, progress = outcome(batch)
 
     assert code == 3, progress
     assert len(killed) == 3
+    assert "0 diverged, 1 failed" in table
+    # Nothing is left of the failures of before, not even where the new attempt was cut short.
+    assert "failed the last time" not in table
     (failed,) = [r for r in read_results(out) if r.state == "failed"]
     assert failed.config["optimizer"] == "sgd"
     assert failed.exit_cause == "lost 3 times, the process ended, killed by signal 9"
