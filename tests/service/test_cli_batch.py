@@ -19,7 +19,8 @@ def test_a_batch_without_time_says_what_is_left(tmp_path: Path) -> None:
     path = write_spec(tmp_path, replicates=2)
     out = tmp_path / "out"
     arguments = ["batch", str(path), "--out", str(out), "--data-home", str(tmp_path)]
-    ended = CliRunner().invoke(app, [*arguments, "--until", "0s", "--seed-offset", "3"])
+    shifted = ["--seed-offset", "3"]
+    ended = CliRunner().invoke(app, [*arguments, "--until", "0s", *shifted])
 
     assert ended.exit_code == 3, ended.output
     assert "tiny optimizer=sgd seed 3  left" in ended.output
@@ -27,7 +28,7 @@ def test_a_batch_without_time_says_what_is_left(tmp_path: Path) -> None:
     assert json.loads((out / "specs" / "tiny.json").read_text())["base"]["seed"] == 3
     for run in plan_runs(read_specs([path], seed_offset=3), tmp_path):
         write_result(out, failed_result(run, "failed the last time"))
-    again = CliRunner().invoke(app, [*arguments, "--until", "0s", "--retry-failed"])
+    again = CliRunner().invoke(app, [*arguments, "--until", "0s", *shifted, "--retry-failed"])
 
     assert again.exit_code == 3, again.output
     assert "0 failed, 2 left of 2 runs" in again.output
