@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from dashboards.asked_files import write_asked
 from dashboards.report_document import Document, Picture, to_html, to_latex, to_markdown
 
 Form = Literal["html", "md", "latex"]
@@ -24,7 +25,8 @@ def write_report(document: Document, form: Form, out: Path, figures: Path | None
 
     With ``figures``, each figure is also written there as SVG and PDF, and Markdown and LaTeX name
     them by their path from the report. LaTeX, which cannot hold them, always has such a folder:
-    by default the report's name with ``-figures``.
+    by default the report's name with ``-figures``. Each file is there whole or as it was before;
+    the report comes last. Raises OSError that names the file.
     """
     if form == "latex" and figures is None:
         figures = out.with_name(f"{out.stem}-figures")
@@ -36,19 +38,17 @@ def write_report(document: Document, form: Form, out: Path, figures: Path | None
     else:
         assert figures is not None
         text = to_latex(document, _linked(out, figures, "pdf"))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
+    write_asked(out, [text.encode()])
     return [out, *written]
 
 
 def _write_figures(document: Document, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for picture in document.pictures():
         drawing = picture.drawing
         svg, pdf = (folder / f"{drawing.name}.{suffix}" for suffix in ("svg", "pdf"))
-        svg.write_text(drawing.svg, encoding="utf-8")
-        pdf.write_bytes(drawing.pdf)
+        write_asked(svg, [drawing.svg.encode()])
+        write_asked(pdf, [drawing.pdf])
         written += [svg, pdf]
     return written
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from service.asked_output import writing
 from service.choices import one_of
 from service.cli_sweeps import SweepId, Url, connect, report
 
@@ -125,7 +126,10 @@ def compare(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        out.write_text(text, encoding="utf-8")
+        from dashboards.asked_files import write_asked
+
+        with writing("--out"):
+            write_asked(out, [text.encode()])
 
 
 def _arm(text: str) -> dict[str, Any]:

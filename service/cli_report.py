@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from service.asked_output import writing
 from service.cli_import import open_store
 
 if TYPE_CHECKING:
@@ -69,14 +70,18 @@ def report(
     if keep_runs is not None and source is not None:
         from sweeps.paper_keep import keep_runs as keep
 
-        typer.echo(f"{keep_runs}: {keep(source, keep_runs)} runs", err=True)
+        with writing("--keep-runs"):
+            num_runs = keep(source, keep_runs)
+        typer.echo(f"{keep_runs}: {num_runs} runs", err=True)
         # From the copies: whoever has them gets the same numbers.
         source = keep_runs
     document = _document(what, source)
     if out is None:
         typer.echo(report_text(document, format.value), nl=False)
         return
-    for path in write_report(document, format.value, out, figures):
+    with writing("--out" if figures is None else "--out or --figures"):
+        written = write_report(document, format.value, out, figures)
+    for path in written:
         typer.echo(path)
 
 

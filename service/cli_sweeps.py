@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from service.asked_output import writing
 from service.choices import one_of
 
 if TYPE_CHECKING:
@@ -173,10 +174,7 @@ def export(
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
             return
-        draft = out.with_name(f".{out.name}.part")
-        try:
-            with draft.open("wb") as file:
-                file.writelines(pieces)
-            draft.replace(out)
-        finally:
-            draft.unlink(missing_ok=True)
+        from dashboards.asked_files import write_asked
+
+        with writing("--out"):
+            write_asked(out, pieces)

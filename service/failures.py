@@ -33,6 +33,7 @@ def sentence_for(error: Exception) -> str | None:
     # Imported here: `ndsweep --help` must not wait for them.
     from pydantic import ValidationError
 
+    from service.asked_output import OutputRefused
     from service.client import ServiceError, ServiceRefused
     from service.errors import ApiError
     from service.settings import SettingsError
@@ -43,9 +44,9 @@ def sentence_for(error: Exception) -> str | None:
 
     if isinstance(error, ServiceRefused) and error.status == 401:
         return f"{error}; commands send what NDSWEEP_TOKEN or the file NDSWEEP_TOKEN_FILE holds"
-    if isinstance(
-        error, ServiceError | ApiError | SettingsError | SweepsError | FieldError | WorkerError
-    ):
+    if isinstance(error, ServiceError | ApiError | SettingsError | OutputRefused):
+        return str(error)
+    if isinstance(error, SweepsError | FieldError | WorkerError):
         return str(error)
     if isinstance(error, ValidationError):
         if error.title == "Settings":

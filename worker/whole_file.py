@@ -14,10 +14,15 @@ def whole_file(path: Path, *, prefix: str | None = None) -> Iterator[BinaryIO]:
 
     Its folder is made. A block that raises leaves what was there before, and nothing beside it;
     only a killed process leaves a file that begins with ``prefix`` (default: a dot and the name).
-    OSError as of any writing.
+    OSError as of any writing; it names ``path`` where it would name no file or a temporary one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=prefix or f".{path.name}-", dir=path.parent)
+    start = prefix or f".{path.name}-"
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=start, dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -25,8 +30,10 @@ def whole_file(path: Path, *, prefix: str | None = None) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, temporary):
+            error.filename = str(path)
         raise
     _sync_folder(path.parent)
 

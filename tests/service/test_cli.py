@@ -1,7 +1,9 @@
 """The command line: what it prints, and one clear line for everything that goes wrong."""
 
 import contextlib
+import errno
 import json
+import os
 import socket
 import sqlite3
 
@@ -84,7 +86,7 @@ def test_export_writes_the_file_whole(ndsweep, trained, tmp_path, format):
 
     assert ndsweep("export", trained.id, "--format", format, "--out", out).exit_code == 0
     assert out.stat().st_size > 100
-    assert list(tmp_path.glob(".*part")) == []
+    assert list(tmp_path.glob("*trials*")) == [out]
 
 
 def test_export_of_nothing_leaves_no_file(ndsweep, tmp_path):
@@ -92,6 +94,42 @@ def test_export_of_nothing_leaves_no_file(ndsweep, tmp_path):
 
     assert "there is no sweep" in one_line(ndsweep("export", "0123456789ab", "--out", out))
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "cause", "advice"),
+    [
+        ("export ID", "ENOSPC", "free some"),
+        ("compare ID:t0,t1 ID:t2,t3 --metric validation_error", "ENOSPC", "free some"),
+        ("report ID", "EROFS", "in a folder"),
+    ],
+)
+def test_a_disk_that_takes_no_file_is_named_with_it_and_keeps_what_was_there(
+    ndsweep, trained, tmp_path, monkeypatch, command, cause, advice
+):
+    number = getattr(errno, cause)
+    out = tmp_path / "asked.txt"
+    out.write_text("from before")
+
+    def refuses(handle):
+        raise OSError(number, os.strerror(number))
+
+    given = command.replace("ID", trained.id).split()
+    with monkeypatch.context() as patched:
+        patched.setattr("worker.whole_file.os.fsync", refuses)
+        line = one_line(ndsweep(*given, "--out", out))
+
+    assert f"--out: cannot write {out}: {os.strerror(number)}; " in line
+    assert advice in line
+    assert out.read_text() == "from before"
+    assert list(tmp_path.glob("*asked*")) == [out]
+
+
+def test_an_export_may_go_into_a_device(ndsweep, trained):
+    assert "--out: cannot write /dev/full: " in one_line(
+        ndsweep("export", trained.id, "--out", "/dev/full")
+    )
+    assert ndsweep("export", trained.id, "--out", "/dev/null").exit_code == 0
 
 
 def test_doctor_looks_at_everything(ndsweep):
