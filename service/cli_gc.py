@@ -15,10 +15,12 @@ def gc(
     home: Home = None,
 ) -> None:
     """Remove checkpoints, logs and Ray's files beyond their budget, as a service does each hour."""
+    from service.home import require
     from sweeps.retention import carry_out, plan
     from sweeps.store import Store
 
     settings = settings_with(home=home)
+    require(settings)
     store = Store(settings.database_url())
     try:
         planned = plan(store, settings.home.absolute(), settings.keep())

@@ -40,14 +40,16 @@ def import_results(
         raise typer.Exit(SKIPPED)
 
 
-def open_store() -> "Store":
-    """The store of the settings, with its tables."""
-    from service.home import prepare
+def open_store(*, to_read: bool = False) -> "Store":
+    """The store of the settings, with its tables; one that is ``to_read`` must be there."""
+    from service.home import prepare, require
     from service.settings import Settings, SettingsError
     from sweeps.store import Store
 
     settings = Settings()
-    if settings.store_url is None:
+    if to_read:
+        require(settings)
+    elif settings.store_url is None:
         prepare(settings.home)
     try:
         store = Store(settings.database_url())

@@ -92,7 +92,7 @@ def _document(what: str, source: Path | None) -> "Document":
 
     if source is not None:
         return paper_document(PaperRuns(runs_of_folder(source)))
-    store = open_store()
+    store = open_store(to_read=True)
     try:
         if what == _PAPER:
             return paper_document(PaperRuns(runs_of_store(store)))

@@ -62,19 +62,37 @@ def _packages(settings: Settings) -> Finding:
 
 
 def _home(settings: Settings) -> Finding:
+    home = settings.home.absolute()
+    if not home.exists():
+        # Looking makes nothing: a name that was mistyped would get a folder.
+        return _home_to_be(home)
     try:
-        homes.prepare(settings.home.absolute())
+        homes.prepare(home)
     except SettingsError as error:
         return Finding("home", "error", str(error))
     running = homes.read_endpoints(settings.home) if homes.is_locked(settings.home) else None
     state = f"a service runs on it at {running.url}" if running else "no service runs on it"
-    return Finding("home", "ok", f"{settings.home.absolute()} is writable; {state}")
+    return Finding("home", "ok", f"{home} is writable; {state}")
+
+
+def _home_to_be(home: Path) -> Finding:
+    above = _existing(home)
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        detail = f"cannot make {home} in {above}; set NDSWEEP_HOME to another folder"
+        return Finding("home", "error", detail)
+    detail = f"{home} is not there; `ndsweep serve` makes it, or NDSWEEP_HOME names another"
+    return Finding("home", "warning", detail)
+
+
+def _existing(place: Path) -> Path:
+    """The nearest folder above that is there, or the place itself."""
+    while not place.exists():
+        place = place.parent
+    return place
 
 
 def _disk(settings: Settings) -> Finding:
-    place = settings.home.absolute()
-    while not place.exists():
-        place = place.parent
+    place = _existing(settings.home.absolute())
     free = shutil.disk_usage(place).free
     level: Literal["ok", "warning"] = "ok" if free >= LEAST_FREE_BYTES else "warning"
     return Finding("disk", level, f"{free / 1e9:.1f} GB free below {place}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from service.settings import SettingsError
+from service.settings import Settings, SettingsError
 
 #: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.
 LEAST_FREE_BYTES = 50_000_000
@@ -42,6 +42,29 @@ def prepare(home: Path) -> None:
         raise SettingsError(
             f"no space below {home}: {free / 1e6:.1f} MB are free and {LEAST_FREE_BYTES / 1e6:.0f} "
             "MB are needed to start; free some, or set NDSWEEP_HOME to another folder"
+        )
+
+
+def require(settings: Settings) -> None:
+    """Refuse a folder or a file of a store that is not there; make nothing.
+
+    For commands that read: what they would make where a name is mistyped is empty. Raises
+    SettingsError.
+    """
+    home = settings.home.absolute()
+    if settings.store_url is None:
+        if not (home / "store.db").exists():
+            there = "holds no store" if home.is_dir() else "is not there"
+            raise SettingsError(
+                f"{home} {there}, so no service has run on it; set NDSWEEP_HOME to the folder of "
+                "one that has, or start one there with `ndsweep serve`"
+            )
+        return
+    scheme, _, path = settings.store_url.partition(":///")
+    if scheme == "sqlite" and not Path(path).exists():
+        raise SettingsError(
+            f"NDSWEEP_STORE_URL must name a store that is there, but there is no file {path}; set "
+            "it to another, or start a service on it with `ndsweep serve`"
         )
 
 

@@ -308,6 +308,34 @@ def test_gc_says_what_it_removes_and_a_dry_run_only_says_it(ndsweep, home, store
     assert not left.exists()
 
 
+@pytest.mark.parametrize("variable", ["NDSWEEP_HOME", "NDSWEEP_STORE_URL"])
+@pytest.mark.parametrize("command", ["report paper", "report 0123456789ab", "gc", "gc --dry-run"])
+def test_a_mistyped_place_is_refused_by_what_reads_and_gets_no_folder(
+    tmp_path, monkeypatch, command, variable
+):
+    place = tmp_path / "mistyped"
+    url = f"sqlite:///{place}/store.db"
+    monkeypatch.setenv(variable, url if variable == "NDSWEEP_STORE_URL" else str(place))
+
+    line = one_line(CliRunner().invoke(app, command.split()))
+
+    assert str(place) in line
+    assert f"set {variable}" in line or variable in line.split(" must ")[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_no_home_and_stays_as_it_is(home):
+    assert "holds no store" in one_line(CliRunner().invoke(app, ["report", "paper"]))
+    assert list(home.iterdir()) == []
+
+
+def test_doctor_makes_no_home(tmp_path):
+    found = CliRunner().invoke(app, ["doctor"])
+
+    assert f"note  home: {tmp_path / 'home'} is not there; `ndsweep serve` makes it" in found.stdout
+    assert not (tmp_path / "home").exists()
+
+
 def test_extend_confirm_compare_label_delete(ndsweep, trained, store, tmp_path):
     more = ndsweep("extend", trained.id, "--more-points", 50)
     assert more.stdout == f"{trained.id}  queued\n"
