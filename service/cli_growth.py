@@ -51,6 +51,11 @@ def extend(
         )
         if value is not None
     }
+    if not budget and more_points is None and points is None and replicates is None:
+        raise typer.BadParameter(
+            "say what the sweep should have: --more-points or --points, --replicates, or a larger "
+            "budget (--budget-trials, --budget-gpu-hours, --budget-wall-seconds, --budget-steps)"
+        )
     with connect(url) as service:
         if more_points is not None:
             if points is not None:

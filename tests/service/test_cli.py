@@ -329,6 +329,14 @@ def test_a_folder_of_something_else_is_no_home_and_stays_as_it_is(home):
     assert list(home.iterdir()) == []
 
 
+def test_an_extension_by_nothing_is_told_what_there_is_to_extend(ndsweep, trained):
+    result = ndsweep("extend", trained.id)
+
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert result.exit_code == 2
+    assert "say what the sweep should have: --more-points or --points, --replicates" in said
+
+
 def test_doctor_makes_no_home(tmp_path):
     found = CliRunner().invoke(app, ["doctor"])
 
