@@ -126,6 +126,9 @@ def wheel(tmp_path_factory):
     shutil.copytree(
         FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
     )
+    earlier = folder / "build" / "lib" / "ndadam"
+    earlier.mkdir(parents=True)
+    (earlier / "deleted.py").write_text("left by an earlier build of a file that is gone\n")
     out = tmp_path_factory.mktemp("wheel")
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(out)]
     built = subprocess.run(
