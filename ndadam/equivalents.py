@@ -20,6 +20,7 @@ from ndadam.optimizer_laws import (
     refuse_without_stationary_rate,
 )
 from ndadam.probe import ProbeResult
+from ndadam.run_checks import refuse_criterion, refuse_length, refuse_schedule
 from ndadam.theory import Criterion, Level, Prediction, beta2_equivalent, constant, predict
 from ndadam.torch_settings import setting_of_optimizer
 
@@ -113,6 +114,10 @@ def equivalents(
         NoStationaryRate: For settings that have no answer; says what they have instead.
         ValueError: For the rest.
     """
+    refuse_length(num_steps)
+    refuse_criterion(criterion)
+    steps = range(0, num_steps, max(1, num_steps // 50))
+    refuse_schedule(lr_schedule, steps, num_steps)
     source = optimizer
     if isinstance(source, Optimizer):
         if model is None:
@@ -120,8 +125,8 @@ def equivalents(
         source = setting_of_optimizer(source, model)
     refuse_without_stationary_rate(source)
     gain = _gain(dynamics)
-    from_steps = {lr_schedule(step) for step in range(0, num_steps, max(1, num_steps // 50))}
-    criterion = criterion or ("stationary" if from_steps == {1.0} else "least_squares")
+    is_constant = all(lr_schedule(step) == 1 for step in steps)
+    criterion = criterion or ("stationary" if is_constant else "least_squares")
     target = OptimizerSetting("ndadam", betas=betas or _betas(source))
     found = predict(source, target, num_steps=num_steps, factor=lr_schedule, level=level, gain=gain)
     return Equivalents(

@@ -8,8 +8,9 @@ from ndadam.blocks import FEWEST_BLOCKS
 from ndadam.lag import Factor
 from ndadam.matching import least_block
 from ndadam.optimizer_laws import Level, OptimizerSetting, refuse_without_stationary_rate
+from ndadam.run_checks import refuse_criterion, refuse_length, refuse_schedule
 from ndadam.settling import or_forget_sooner, settling_steps
-from ndadam.theory import CRITERIA, Criterion, resolve_level
+from ndadam.theory import Criterion, resolve_level
 
 #: Ratios minus 1 beyond which two rates are not comparable in any sense.
 _LARGEST_TOLERANCE = 0.5
@@ -106,26 +107,11 @@ class Question:
 def _refuse_values(
     num_steps: int, criterion: Criterion | None, tolerance: float, lr_schedule: Factor
 ) -> None:
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise ValueError(f"num_steps must be a whole number of at least 1, got {num_steps!r}")
-    if criterion is not None and criterion not in CRITERIA:
-        raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+    refuse_length(num_steps)
+    refuse_criterion(criterion)
     if not 0 < tolerance <= _LARGEST_TOLERANCE:
         raise ValueError(
             f"tolerance must be above 0 and at most {_LARGEST_TOLERANCE}, a ratio minus 1 "
             f"(0.05 is 5 %), got {tolerance}"
         )
-    if not callable(lr_schedule):
-        raise ValueError(
-            "lr_schedule must be a function of the step that returns a factor on the learning "
-            f"rate, got {lr_schedule!r}"
-        )
-    factors = {step: lr_schedule(step) for step in range(num_steps)}
-    for step, factor in factors.items():
-        if not (math.isfinite(factor) and factor >= 0):
-            raise ValueError(
-                f"lr_schedule must give factors that are finite and >= 0, got {factor} at step "
-                f"{step}"
-            )
-    if not any(factors.values()):
-        raise ValueError(f"lr_schedule must be above 0 at some of the {num_steps} steps, got 0")
+    refuse_schedule(lr_schedule, range(num_steps), num_steps)

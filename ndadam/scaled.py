@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ndadam.turning import normalise_vectors_
 
@@ -31,8 +32,8 @@ class Scaled(nn.Module):
         activation: phi, applied last; None for none.
 
     Raises:
-        ValueError: Another kind of layer, a parametrised one, or a transposed convolution with
-            groups, whose vectors span several hidden units.
+        ValueError: Another kind of layer, a parametrised one, a lazy one that has seen no batch, or
+            a transposed convolution with groups, whose vectors span several hidden units.
     """
 
     def __init__(
@@ -94,14 +95,15 @@ def fold_batch_norm(layer: nn.Module, norm: nn.Module) -> nn.Module:
     mean and its bias into the bias.
 
     Raises:
-        ValueError: Another kind of layer, a parametrised one, or a normalisation without running
-            statistics or of another width.
+        ValueError: Another kind of layer, a parametrised one, a lazy module that has seen no batch,
+            or a normalisation without running statistics or of another width.
     """
     vector_dim = _vector_dim_of(layer)
     if not isinstance(norm, nn.modules.batchnorm._BatchNorm):
         raise ValueError(
             f"the second layer must be a batch normalisation, got {type(norm).__name__}"
         )
+    _refuse_lazy(norm)
     mean, variance = norm.running_mean, norm.running_var
     if mean is None or variance is None:
         raise ValueError("batch normalisation without running statistics cannot be folded")
@@ -122,7 +124,16 @@ def fold_batch_norm(layer: nn.Module, norm: nn.Module) -> nn.Module:
     return folded
 
 
+def _refuse_lazy(module: nn.Module) -> None:
+    if any(map(is_lazy, module.parameters())) or any(map(is_lazy, module.buffers())):
+        raise ValueError(
+            f"{type(module).__name__} has no shape yet: run one batch through the model, which "
+            "gives its lazy modules their shapes, and scale or fold it then"
+        )
+
+
 def _vector_dim_of(layer: nn.Module) -> int:
+    _refuse_lazy(layer)
     if isinstance(layer, _LINEAR + _CONVOLUTIONS + _TRANSPOSED) and "weight" not in dict(
         layer.named_parameters(recurse=False)
     ):

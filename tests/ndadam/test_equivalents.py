@@ -76,6 +76,23 @@ def test_of_an_optimizer_with_a_scheduler_the_full_rate_counts(schedule, done):
     assert setting_of_optimizer(optimizer, model).lr == 0.1
 
 
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ({"num_steps": 10.5}, "num_steps must be a whole number of at least 1, got 10.5"),
+        ({"num_steps": "100"}, "num_steps must be a whole number of at least 1, got '100'"),
+        ({"lr_schedule": 3}, "lr_schedule must be a function of the step .* got 3; leave it out"),
+        ({"lr_schedule": lambda step: None}, "factors that are finite .* got None at step 0"),
+        ({"lr_schedule": lambda step: 0.0}, "lr_schedule must be above 0 at some of the 100 steps"),
+        ({"criterion": "best"}, "criterion must be one of .*, got 'best'"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_by_name(run, said):
+    setting = OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-3)
+    with pytest.raises(ValueError, match=said):
+        equivalents(setting, **{"num_steps": 100} | run)
+
+
 def test_a_run_shorter_than_its_settling_is_not_to_be_trusted():
     slow = OptimizerSetting("sgd", lr=0.1, momentum=0.9, weight_decay=1e-5)
 

@@ -125,6 +125,11 @@ def test_what_cannot_be_scaled_or_folded_is_refused():
         Scaled(nn.Embedding(3, 2))
     with pytest.raises(ValueError, match="transposed convolution with 2 groups cannot be scaled"):
         Scaled(nn.ConvTranspose2d(4, 6, 3, groups=2))
+    for lazy in (nn.LazyLinear(3), nn.LazyConv2d(3, 3)):
+        with pytest.raises(ValueError, match=f"{type(lazy).__name__} has no shape yet: run one"):
+            Scaled(lazy)
+    with pytest.raises(ValueError, match="LazyBatchNorm1d has no shape yet: run one batch"):
+        fold_batch_norm(nn.Linear(2, 2), nn.LazyBatchNorm1d())
     with pytest.raises(ValueError, match="must be a batch normalisation, got ReLU"):
         fold_batch_norm(nn.Linear(2, 2), nn.ReLU())
     for width in (1, 3):
