@@ -56,7 +56,8 @@ class EffectiveLR:
     every replay.
 
     Args:
-        model: Its weight vectors are measured, if ``optimizer`` has them.
+        model: Its weight vectors are measured, if ``optimizer`` has them. Those of groups that are
+            added to it later are not, and the next step warns once: attach a new one then.
         optimizer: Any torch optimizer whose step writes the parameters.
         every: Optimizer steps between two records.
         shadow_betas: Feed the gradients to ND-Adam's moments with these betas, for ``gain()``.
@@ -252,6 +253,7 @@ class EffectiveLR:
     @_disable_dynamo  # the host's lists and counters would be compiled in, anew at each step
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._settings.warn_of_new_groups()
         if self.phase is not Phase.PASSED:
             torch._foreach_copy_(self._w_views, self._weights())
             self._copy_gradients()

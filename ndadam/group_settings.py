@@ -1,5 +1,6 @@
 """Learning rate, momentum and decay of each weight vector, read from the optimizer's groups."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,21 @@ class GroupSettings:
         group_of = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         self.spans = list(_spans([group_of[v.parameter] for v in rows.vectors], rows))
         self._filled: dict[str, tuple[Tensor, list[Any]]] = {}
+        self._num_known = len(optimizer.param_groups)
+
+    def warn_of_new_groups(self) -> None:
+        """Say once of each group that came later that its weight vectors are not measured."""
+        groups = self.optimizer.param_groups
+        new = range(self._num_known, len(groups))
+        self._num_known = len(groups)
+        # Biases and scales, which have one dimension, are measured nowhere.
+        held = [i for i in new if any(p.dim() > 1 for p in groups[i]["params"])]
+        if held:
+            warnings.warn(
+                f"param_groups[{held[0]}] was added to the optimizer after EffectiveLR was attached"
+                " and is not measured; detach() it and attach a new one to measure all groups",
+                stacklevel=2,
+            )
 
     def groups(self) -> list[dict[str, Any]]:
         """The parameter group of each span."""

@@ -119,6 +119,22 @@ def test_detached_it_measures_no_more():
     assert dynamics.drain().steps == [0]
 
 
+def test_groups_that_are_added_later_are_not_measured_and_that_is_said_once():
+    model = small_net()
+    first, *others = [p for p in model.parameters() if p.dim() > 1]
+    optimizer = torch.optim.SGD([first], lr=0.1)
+    dynamics = EffectiveLR(model, optimizer)
+    optimizer.add_param_group({"params": [p for p in model.parameters() if p.dim() == 1]})
+    train(model, optimizer, batches(1))  # none of these is measured, so there is nothing to say
+    optimizer.add_param_group({"params": others})
+    message = r"param_groups\[2\] was added to the optimizer after EffectiveLR was attached"
+    with pytest.warns(UserWarning, match=message):
+        train(model, optimizer, batches(1))
+    train(model, optimizer, batches(1))  # a second warning would be an error
+
+    assert len(dynamics.drain().layers) == 1
+
+
 def test_gradients_computed_in_a_closure_are_the_ones_measured():
     model, other = small_net(), small_net()
     optimizer, other_optimizer = sgd(model), sgd(other)
