@@ -106,8 +106,12 @@ def remove_all(folder: Path) -> None:
 
 
 def _remove(paths: Iterable[Path]) -> None:
+    """Delete what only takes room: no reason to end a run where the disk refuses."""
     for path in paths:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            _LOG.warning("%s was not deleted (%s)", path, error.strerror or error)
 
 
 def _set_aside(damaged: list[Path]) -> None:

@@ -30,16 +30,18 @@ class FieldError(ValueError):
 Recipe = Literal["paper-tf", "paper-wrn"]
 Optimizer = Literal["sgd", "adam", "adamw", "ndadam"]
 
+#: Weights are float32, which ends at 3.4e38.
+LARGEST = 1e38
 # Lax parsing would take the string "0.1" for a number; a spec that says so is a mistake.
-Rate = Annotated[float, Field(strict=True, ge=0)]
+Rate = Annotated[float, Field(strict=True, ge=0, le=LARGEST)]
 Fraction = Annotated[float, Field(strict=True, ge=0, lt=1)]
-Positive = Annotated[float, Field(strict=True, gt=0)]
+Positive = Annotated[float, Field(strict=True, gt=0, le=LARGEST)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 #: Longer runs are slips of the keyboard: a thousand million steps take a GPU a month at least.
 Length = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 
 #: One point of a schedule: (step, factor); the factor multiplies the learning rate.
-SchedulePoint = tuple[Annotated[int, Field(strict=True, ge=0)], Rate]
+SchedulePoint = tuple[Annotated[int, Field(strict=True, ge=0, le=10**9)], Rate]
 SchedulePoints = Annotated[tuple[SchedulePoint, ...], Field(min_length=1, max_length=1000)]
 LrSchedule = Literal["cosine", "cosine_epoch", "constant"] | SchedulePoints
 
@@ -261,10 +263,17 @@ class TrainConfig(BaseModel):
                     "widen_factor",
                     f"widen_factor must make 16 x widen_factor whole, got {self.widen_factor}",
                 )
-        if self.network == "mlp" and self.shortcut is not None:
-            raise FieldError(
-                "shortcut", f"an mlp has no shortcuts; remove shortcut (got {self.shortcut!r})"
-            )
+        if self.network == "mlp":
+            if self.shortcut is not None:
+                raise FieldError(
+                    "shortcut", f"an mlp has no shortcuts; remove shortcut (got {self.shortcut!r})"
+                )
+            if round(64 * self.widen_factor) < 1:
+                raise FieldError(
+                    "widen_factor",
+                    "widen_factor must round 64 x widen_factor, the units of an mlp's hidden "
+                    f"layers, to at least 1; got {self.widen_factor}",
+                )
         return self
 
     @model_validator(mode="after")
@@ -286,6 +295,25 @@ class TrainConfig(BaseModel):
             )
         if self.nesterov and self.momentum == 0:
             raise FieldError("nesterov", "nesterov needs momentum > 0, got momentum = 0.0")
+        return self
+
+    @model_validator(mode="after")
+    def _rates_fit_into_float32(self) -> Self:
+        published = PUBLISHED[self.recipe, self.optimizer]
+        for name in sorted(OPTIMIZER_FIELDS[self.optimizer] & {"lr", "alpha_v", "alpha_s"}):
+            own = self.alpha_s_schedule if name == "alpha_s" else None
+            points = own or self.lr_schedule
+            factor = max(y for _, y in points) if isinstance(points, tuple) else 1.0
+            given = getattr(self, name)
+            rate = published[name] if given is None else given
+            # Adam's first steps are longer by their correction for bias.
+            beta1 = (self.betas or published.get("betas", (0.0, 0.0)))[0]
+            if rate * factor / (1 - beta1) > LARGEST:
+                raise FieldError(
+                    name,
+                    f"{name} x the largest factor of its schedule / (1 - beta1) must be at most "
+                    f"{LARGEST:g}; got {rate:g} x {factor:g} / {1 - beta1:g}",
+                )
         return self
 
     @model_validator(mode="after")

@@ -45,6 +45,23 @@ def refusal(fields, home):
         ({"widen_factor": 1.3}, "widen_factor", ["16 x widen_factor whole", "got 1.3"]),
         ({"widen_factor": 0}, "widen_factor", ["greater than 0", "got 0"]),
         ({"widen_factor": 65}, "widen_factor", ["less than or equal to 64", "got 65"]),
+        (
+            {"network": "mlp", "depth": 1, "widen_factor": 0.0078},
+            "widen_factor",
+            ["64 x widen_factor", "at least 1", "got 0.0078"],
+        ),
+        ({"gamma_c": 1e39}, "gamma_c", ["less than or equal to 1", "got 1e+39"]),
+        ({"alpha_s": 1e37}, "alpha_s", ["at most 1e+38", "got 1e+37 x 1 / 0.1"]),
+        (
+            {"optimizer": "sgd", "lr_schedule": ((0, 1.0), (9, 1e38)), "lr": 2.0},
+            "lr",
+            ["largest factor", "at most 1e+38", "got 2 x 1e+38 / 1"],
+        ),
+        (
+            {"follow": ((0, 0.1), (10**400, 0.1))},
+            "follow.1.0",
+            ["less than or equal to 1000000000"],
+        ),
         ({"batch_size": 85}, "batch_size", ["at most the 84 training images", "got 85"]),
         ({"batch_size": 0}, "batch_size", ["greater than or equal to 1", "got 0"]),
         ({"precision": "tf32"}, "precision", ["fp32 or bf16 on a CPU", "got 'tf32'"]),

@@ -199,3 +199,21 @@ def test_removing_all_leaves_other_files_alone(tmp_path):
     checkpoint.remove_all(folder)
     assert not folder.exists()
     checkpoint.remove_all(folder)
+
+
+def test_old_files_that_cannot_be_deleted_are_a_warning(tmp_path, monkeypatch, caplog):
+    def refuse(path, missing_ok=False):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    (tmp_path / ".checkpoint-old").write_bytes(b"half")
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, STATE | {"step": step})
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with caplog.at_level(logging.WARNING, "worker"):
+        saved = checkpoint.save(tmp_path, 3, STATE)
+        found = checkpoint.load_newest(tmp_path, "k")
+
+    assert saved == tmp_path / "step-0000000003.ckpt"
+    assert found["step"] == 3
+    for name in ("step-0000000001.ckpt", ".checkpoint-old"):
+        assert f"{name} was not deleted (Read-only file system)" in caplog.text
