@@ -9,6 +9,7 @@ import html
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dashboards.latex_preamble import latex_preamble
 from dashboards.latex_tables import latex_table
 from dashboards.markdown_notes import markdown, part_of_markdown
 from dashboards.report_drawing import Drawing
@@ -204,10 +205,11 @@ def _data_address(picture: Picture) -> str:
 def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
     """A whole LaTeX file; ``picture`` gives the path of a figure's PDF."""
     parts = "\n\n".join(_latex(block, picture) for block in document.blocks)
+    title = latex_text(document.title)
     return (
-        "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n"
+        f"{latex_preamble(title + parts)}\n"
         "\\usepackage{array,booktabs,float,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
-        f"\\title{{{latex_text(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
+        f"\\title{{{title}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
         f"{parts}\n\n\\end{{document}}\n"
     )
 

@@ -1,20 +1,33 @@
 """Words of a report in LaTeX: every sign that it would read escaped, symbols as mathematics."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from markdown_it.token import Token
 
 from dashboards.markdown_notes import parsed
 
+#: Greek letters that have a form of their own, as commands of mathematics.
+_GREEK = dict(
+    zip(
+        "αβγδζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩ",
+        "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho varsigma sigma "
+        "tau upsilon varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi "
+        "Omega".split(),
+        strict=True,
+    )
+)
 _TEX = {
     "\\": r"\textbackslash{}",
     **{c: "\\" + c for c in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    **{"α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "Δ": r"$\Delta$"},
+    **{letter: f"$\\{name}$" for letter, name in _GREEK.items()},
+    # The others look like Latin letters.
+    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),
     **{"‖": r"$\|$", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "√": r"$\surd$"},
-    **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "κ": r"$\kappa$", "τ": r"$\tau$"},
+    **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "µ": r"$\mu$"},
     **{
         "₀": "$_0$",
         "₁": "$_1$",
@@ -22,7 +35,6 @@ _TEX = {
         "²": "$^2$",
         "ᵛ": "$^v$",
         "ˢ": "$^s$",
-        "μ": r"$\mu$",
         "ε": r"$\epsilon$",
     },
     **{"–": "--", "—": "---", "…": r"\ldots{}", "→": r"$\to$", "\N{NARROW NO-BREAK SPACE}": r"\,"},
@@ -36,11 +48,16 @@ _OPTION = re.compile(r"^\s*[\[*]")
 
 def latex_text(text: str) -> str:
     """Text with every character that LaTeX would read escaped, and symbols as mathematics."""
-    plain = "".join(_TEX.get(c, c) for c in text)
+    # Control characters would end the run of LaTeX.
+    plain = "".join(_TEX.get(c, c) for c in text if c.isspace() or not _is_control(c))
     # Symbols side by side are one formula; a dollar of the text is escaped and keeps its own.
     joined = re.sub(r"(?<!\\)\$\$", "", plain)
     joined = _OPTION.sub(lambda found: f"{{{found[0]}}}", joined)
     return _INDEXED.sub(lambda found: ("_" if found[1] == r"\_" else "^") + found[2] + "$", joined)
+
+
+def _is_control(sign: str) -> bool:
+    return unicodedata.category(sign) == "Cc"
 
 
 #: LaTeX around the parts of notes. Of a table each row is a line; wide ones are for HTML.
