@@ -248,6 +248,8 @@ class Dispatcher:
             while untold:
                 if untold[0].state.is_finished():
                     self._queue.tell(untold[0])
+                else:
+                    self._queue.reopened_untold(untold[0])
                 del untold[0]
         finally:
             self._untold[:0] = untold

@@ -41,10 +41,11 @@ log = logging.getLogger(__name__)
 
 Trainable = Callable[[dict[str, Any]], None]
 
-#: Exit codes beside 0: the cluster did not answer; the sweep belongs to another driver.
-NO_CLUSTER, TAKEN = 75, 76
+#: Exit codes beside 0: the store was away; the cluster did not answer; the sweep belongs to another
+#: driver.
+NO_STORE, NO_CLUSTER, TAKEN = 74, 75, 76
 # Seconds.
-_RETRY = 2.0
+_RETRY, _HASTE = 2.0, 2.0
 
 
 class Driver:
@@ -97,9 +98,14 @@ class Driver:
     @property
     def exit_code(self) -> int:
         """What a process that drove the sweep ends with, once it has ended."""
-        if self._failure is None:
-            return 0
-        return TAKEN if isinstance(self._failure, LeaseLost) else 1
+        match self._failure:
+            case None:
+                return 0
+            case LeaseLost():
+                return TAKEN
+            case StoreUnavailable():
+                return NO_STORE
+        return 1
 
     def run(self) -> None:
         """Drive to the end. ``exit_code`` then says how it went."""
@@ -170,7 +176,9 @@ class Driver:
     def _give_back(self) -> None:
         stop = self._dispatcher.stopping
         in_haste = stop is not None and stop != "limit"
-        is_written = self._writer.close(2.0 if in_haste else 600.0)
+        # While the store is away no sweep can be given back: there is time for its trials then.
+        away = 0.0 if stop == "lost" or self._leaving.is_set() else 600.0
+        is_written = self._writer.close(_HASTE if in_haste else 600.0, away_seconds=away)
         if stop == "lost" or self._failure is not None:
             return
         if not (is_written or in_haste):
@@ -178,8 +186,6 @@ class Driver:
             self._failure = StoreUnavailable("the store was away when the last trials ended")
             return
         try:
-            self._dispatcher.take_ended()
-            self._store_result(self._final_result())
             self._release()
         except (LeaseLost, StoreUnavailable) as error:
             self._failure = error
@@ -202,16 +208,24 @@ class Driver:
             log.exception("no analysis")
             return None
 
-    def _store_result(self, result: dict[str, Any] | None) -> None:
+    def _store_result(self) -> None:
+        self._dispatcher.take_ended()
+        result = self._final_result()
         if result is not None:
-            with contextlib.suppress(StoreUnavailable):
-                self._store.set_result(self._claim, result)
+            self._store.set_result(self._claim, result)
 
     def _release(self) -> None:
-        """Give the sweep back in its final state; keep trying while the store is away."""
+        """Give the sweep back with its result, in its final state.
+
+        Keeps trying while the store is away: nobody finds the result out after the end.
+        """
         last_try = time.monotonic() + (3.0 if self._leaving.is_set() else 600.0)
+        has_result = False
         while True:
             try:
+                if not has_result:
+                    self._store_result()
+                    has_result = True
                 sweep = self._store.get_sweep(self._claim.sweep_id)
                 state, reason = self._outcome(sweep)
                 if self._store.release(self._claim, state, reason, seen=sweep):
@@ -362,6 +376,9 @@ def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) 
         )
     except ValidationError as error:
         return _fail(store, claim, f"its spec is none that this version runs: {in_words(error)}")
+    except StoreUnavailable as error:
+        log.error("%s", error)
+        return NO_STORE
     driver.run()
     return driver.exit_code
 
@@ -372,6 +389,9 @@ def _fail(store: Store, claim: Claim, reason: str) -> int:
         store.release(claim, SweepState.FAILED, reason)
     except LeaseLost:
         return TAKEN
+    except StoreUnavailable as error:
+        log.error("%s", error)
+        return NO_STORE
     return 0
 
 

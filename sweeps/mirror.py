@@ -299,12 +299,15 @@ class Mirror:
                 place.experiment_id, start, tags | parent, run_name(trial, attempt.number)
             )
             tags = {}
-        self._client.log(run_id, work.metrics, params=attempt_params(trial), tags=tags)
-        for artifact, text in long_params(trial).items():
-            self._client.log_text(run_id, text, artifact)
-        kept = self._store.set_mlflow_run(attempt.id, run_id)
-        if kept != run_id:
-            # Another mirror was faster.
+        try:
+            self._client.log(run_id, work.metrics, params=attempt_params(trial), tags=tags)
+            for artifact, text in long_params(trial).items():
+                self._client.log_text(run_id, text, artifact)
+            kept = self._store.set_mlflow_run(attempt.id, run_id)
+        except (Unreachable, StoreUnavailable):
+            self._unclaimed[attempt.id] = run_id  # the next turn goes on with it
+            raise
+        if kept != run_id:  # another mirror was faster
             self._client.delete_run(run_id)
             self._client.log(kept, work.metrics)
         return kept

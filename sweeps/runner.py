@@ -50,7 +50,7 @@ _NO_CLUSTER_PAUSE = 3.0
 _STOP, _MIRROR_STOP = 7.0, 1.0
 
 #: Exit codes of a driver, see sweeps.driver, which would load Ray.
-NO_CLUSTER, TAKEN = 75, 76
+NO_STORE, NO_CLUSTER, TAKEN = 74, 75, 76
 #: Crashes of drivers of one sweep in a row before it counts as failed.
 MAX_CRASHES = 3
 
@@ -225,7 +225,8 @@ class Runner:
             return
         crashes = self._crashes.get(claim.sweep_id, 0) + _is_fault(code)
         self._crashes[claim.sweep_id] = crashes
-        state, reason = SweepState.QUEUED, "its driver ended; another takes over"
+        why = "the store was away from its driver" if code == NO_STORE else "its driver ended"
+        state, reason = SweepState.QUEUED, f"{why}; another takes over"
         if crashes >= MAX_CRASHES:
             state = SweepState.FAILED
             reason = f"its driver ended {crashes} times with code {code}; see logs/drivers.log"
@@ -253,8 +254,12 @@ class Runner:
 
 
 def _is_fault(code: int) -> bool:
-    """Whether a driver ended by a fault of its own. Killed from outside, it is not to blame."""
-    return code not in (0, NO_CLUSTER, TAKEN, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+    """Whether a driver ended by a fault of its own.
+
+    Killed from outside, or without the store, it is not to blame.
+    """
+    signals = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+    return code not in (0, NO_STORE, NO_CLUSTER, TAKEN, *signals)
 
 
 def run(

@@ -140,6 +140,11 @@ class TrialQueue:
         self._proposer.tell(trial)
         self.told += 1
 
+    def reopened_untold(self, trial: Trial) -> None:
+        """Learn of a trial that failed, and was let run again before anybody was told of it."""
+        self._open.discard(trial.number)
+        self._failed.add(trial.number)
+
     def _replay_curve(self, trial: Trial) -> None:
         has_news = trial.step or trial.state.is_finished()
         if self._scheduler.is_active and self._metric is not None and has_news:

@@ -51,7 +51,8 @@ class Watcher:
         self._on_lost = on_lost
         self._on_last_moment = on_last_moment
         self._over = threading.Event()
-        self._reason = ""
+        # What people have been told, and what they are to be told.
+        self._reason = self._to_say = ""
         self._grace_over_at: float | None = None
         self._fed_at = time.monotonic()
         self._next_result = 0.0
@@ -66,7 +67,8 @@ class Watcher:
         self._over.set()
 
     def say(self, reason: str) -> None:
-        """Let people know what the sweep waits for; "" = nothing."""
+        """Let people know what the sweep waits for; "" = nothing. Said again until it is heard."""
+        self._to_say = reason
         if reason != self._reason:
             with contextlib.suppress(StoreUnavailable, LeaseLost):
                 self._store.set_reason(self._claim, reason)
@@ -110,6 +112,7 @@ class Watcher:
         if wish != "none":
             self._dispatcher.stop("cancel" if wish == "delete" else wish)
         self._look_for_starvation()
+        self.say(self._to_say)
         self._refresh_result()
 
     def _look_for_starvation(self) -> None:

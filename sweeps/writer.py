@@ -74,6 +74,8 @@ class StoreWriter:
         self._ended: list[Trial] = []
         self._hurry = False
         self._closing = False
+        # Whether the last attempt to write met a store that is away.
+        self._is_away = False
         self._is_dead = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -101,8 +103,9 @@ class StoreWriter:
             self._note(attempt)
 
     def take_ended(self, wait_seconds: float = 0.0) -> list[Trial]:
-        """Trials whose ending was written since the last call.
+        """Trials that ended for good, by what was written since the last call.
 
+        One that waits has been let run again since: nobody here knows that it does.
         With ``wait_seconds``, waits that long until every ending that was handed in is written.
         """
         with self._changed:
@@ -116,15 +119,26 @@ class StoreWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether an ending was handed in that is not written yet."""
-        return self._unwritten_endings > 0
+        """Whether an ending was handed in that ``take_ended`` has yet to hand out."""
+        with self._changed:
+            return self._unwritten_endings > 0 or bool(self._ended)
 
-    def close(self, wait_seconds: float) -> bool:
-        """Write what is left and stop; say whether all of it was written in time."""
+    def close(self, wait_seconds: float, *, away_seconds: float = 0.0) -> bool:
+        """Write what is left and stop; say whether all of it was written in time.
+
+        Where the store turns out to be away, that is ``away_seconds`` if they are more.
+        """
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join(wait_seconds)
+        began, most = time.monotonic(), wait_seconds
+        while self._thread.is_alive():
+            if self._is_away:
+                most = max(most, away_seconds)
+            left = began + most - time.monotonic()
+            if left <= 0:
+                break
+            self._thread.join(min(left, _FIRST_PAUSE))
         return not (self._thread.is_alive() or self._fresh)
 
     def _note(self, attempt: AttemptLog) -> None:
@@ -136,9 +150,11 @@ class StoreWriter:
         while (batch := self._take()) is not None:
             try:
                 self._write(batch)
+                self._is_away = False
                 pause = _FIRST_PAUSE
             except StoreUnavailable as error:
                 log.warning("%s; trying again", error)
+                self._is_away = True
                 self._put_back(batch)
                 time.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE)
@@ -181,7 +197,9 @@ class StoreWriter:
             self._store.finish_attempts(self._claim, ends)
         for attempt, attempt_id in ids.items():
             attempt.attempt_id = attempt_id
-        trials = self._store.trials_of(self._claim.sweep_id, [end.number for end in ends])
+        # The others are tried again, which who handed their endings in sees to.
+        over = [end.number for end in ends if end.trial_state.is_finished()]
+        trials = self._store.trials_of(self._claim.sweep_id, over)
         with self._changed:
             self._held_reports -= sum(len(news.reports) for news in batch)
             self._unwritten_endings -= len(ends)

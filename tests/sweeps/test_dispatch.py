@@ -261,6 +261,25 @@ def test_endings_are_told_though_the_store_goes_away_between_them(
     assert kept(driving.places.home, driving.claim.sweep_id) is not None
 
 
+def test_a_model_knows_an_ending_that_was_written_while_it_was_about_to_be_asked(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driving = drive(num_points=2, sampler="tpe")
+    driving.finish(driving.start())
+    writer = driving.writer
+
+    def until_written() -> None:
+        with writer._changed:
+            writer._changed.wait_for(lambda: writer._ended, PATIENCE)
+
+    # Between the look for endings and the question.
+    monkeypatch.setattr(driving.dispatcher, "_check_limits", until_written)
+    run = driving.dispatcher.next()
+
+    assert run is not None
+    assert driving.dispatcher.told == 1
+
+
 def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive, store: Store) -> None:
     driving = drive(num_points=2)
     run = driving.start()

@@ -1,18 +1,24 @@
 """What a driver does with its sweep at the end, where no cluster is needed to see it."""
 
+import argparse
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweeps.driver import Driver
+from sweeps.driver import NO_STORE, Driver, _drive
+from sweeps.driver_process import DriverSettings
+from sweeps.errors import StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState
+from sweeps.runner import MAX_CRASHES, Runner
 from sweeps.store import Store
 from sweeps.writer import StoreWriter
-from tests.sweeps.driving import PATIENCE
+from tests.sweeps.driving import PATIENCE, result
 from tests.sweeps.store_cases import LEASE
 from tests.sweeps.sweep_cases import sweep_spec
+from tests.sweeps.turns import wait_for
 
 
 @pytest.fixture
@@ -82,9 +88,106 @@ def test_a_sweep_whose_last_endings_are_not_written_is_not_ended(
 ) -> None:
     driver = stopped(store, claim, tmp_path, None)
     with monkeypatch.context() as patch:
-        patch.setattr(StoreWriter, "close", lambda writer, seconds: False)
+        patch.setattr(StoreWriter, "close", lambda writer, seconds, **_: False)
         driver.end()
     assert driver._writer.close(PATIENCE)
 
     assert store.get_sweep(claim.sweep_id).state == SweepState.RUNNING
-    assert driver.exit_code == 1
+    assert driver.exit_code == NO_STORE
+
+
+@pytest.mark.parametrize("verb", ["all_points", "set_result", "get_sweep", "release"])
+def test_a_store_that_is_away_when_a_sweep_ends_costs_neither_its_result_nor_its_driver(
+    store: Store, claim: Claim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr("sweeps.driver._RETRY", 0.0)
+    driver = stopped(store, claim, tmp_path, None)
+    asked = refuse(store, monkeypatch, verb, times=2)
+
+    driver.end()
+
+    sweep = store.get_sweep(claim.sweep_id)
+    assert asked[:2] == ["refused", "refused"]
+    assert (sweep.state, driver.exit_code) == (SweepState.COMPLETE, 0)
+    assert sweep.result is not None
+
+
+def test_a_cancel_waits_for_trials_that_ended_while_the_store_was_away(
+    store: Store, claim: Claim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = stopped(store, claim, tmp_path, None)
+    run = driver._dispatcher.next()
+    assert run is not None
+    # A driver in haste does not wait for a store that is merely slow.
+    monkeypatch.setattr("sweeps.driver._HASTE", 0.0)
+    asked = refuse(store, monkeypatch, "finish_attempts", times=2)
+    driver._dispatcher.started(run)
+    driver._dispatcher.report(run, result(100, 0.5, "complete"))
+    driver._dispatcher.ended(run)
+    driver._dispatcher.stop("cancel")
+    wait_for(lambda: asked)
+
+    driver.end()
+
+    states = [trial.state.value for trial in store.all_trials(claim.sweep_id)]
+    assert states == ["complete", "cancelled"]
+    assert store.get_sweep(claim.sweep_id).state == SweepState.CANCELLED
+
+
+def test_what_a_sweep_waited_for_is_taken_back_though_the_store_was_away(
+    store: Store, claim: Claim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = stopped(store, claim, tmp_path, None)
+    driver._watcher.say("waiting for resources: all are busy")
+    with monkeypatch.context() as patch:
+        refuse(store, patch, "set_reason", times=1)
+        driver._watcher.say("")
+    told = store.get_sweep(claim.sweep_id).reason
+
+    driver._watcher._look()
+
+    assert told == "waiting for resources: all are busy"
+    assert store.get_sweep(claim.sweep_id).reason == ""
+    driver.end()
+
+
+def test_a_driver_without_its_store_says_so_by_its_exit_code(
+    store: Store, claim: Claim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = argparse.Namespace(store=store.url, home=tmp_path, data=None, trainable=None)
+    refuse(Store, monkeypatch, "get_sweep", times=1)  # type: ignore[arg-type]
+
+    code = _drive(options, claim, threading.Event())
+
+    assert code == NO_STORE
+    assert store.get_sweep(claim.sweep_id).state == SweepState.RUNNING
+
+
+def test_drivers_that_end_because_the_store_is_away_do_not_fail_their_sweep(
+    store: Store, claim: Claim, tmp_path: Path
+) -> None:
+    runner = Runner(store, DriverSettings(store.url, tmp_path))
+    for _ in range(MAX_CRASHES):
+        runner._after(claim, NO_STORE)
+        again = store.claim("runner-1", LEASE)
+        assert again is not None
+        claim = again
+    runner._after(claim, NO_STORE)
+
+    sweep = store.get_sweep(claim.sweep_id)
+    assert sweep.state == SweepState.QUEUED
+    assert sweep.reason == "the store was away from its driver; another takes over"
+
+
+def refuse(store: Store, patch: pytest.MonkeyPatch, verb: str, *, times: int) -> list[str]:
+    """Let a verb of the store fail so often; what became of each call so far."""
+    real, calls = getattr(store, verb), []
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        calls.append("refused" if len(calls) < times else "done")
+        if calls[-1] == "refused":
+            raise StoreUnavailable("no route")
+        return real(*arguments, **options)
+
+    patch.setattr(store, verb, call)
+    return calls

@@ -5,6 +5,7 @@ import threading
 import pytest
 from mlflow.tracking import MlflowClient
 
+from sweeps.errors import StoreUnavailable
 from sweeps.mirror import Mirror
 from sweeps.mirror_client import Unreachable
 from sweeps.records import TrialState
@@ -47,6 +48,27 @@ def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
     (only,) = runs_of(client, store, claim.sweep_id)
     assert only.info.status == "FAILED"
     assert only.data.params["lr"] == "0.0"
+    assert history(client, only, "validation_error") == [(10, 0.5)]
+
+
+def test_a_store_that_is_away_when_a_run_was_made_has_no_second_one_made(
+    store: Store, mirror: Mirror, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    store.record(claim, 0, attempt.id, [report(10, 0.5)])
+
+    def away(*_: object) -> str:
+        raise StoreUnavailable("no route")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "set_mlflow_run", away)
+        with pytest.raises(StoreUnavailable):
+            mirror.turn()
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
     assert history(client, only, "validation_error") == [(10, 0.5)]
 
 

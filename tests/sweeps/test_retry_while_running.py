@@ -1,8 +1,12 @@
 """Failed trials that people let run again while their sweep is being driven."""
 
+from collections.abc import Sequence
+
+import pytest
+
 from sweeps import dispatch
 from sweeps.driver import Driver
-from sweeps.records import SweepState, TrialState
+from sweeps.records import SweepState, Trial, TrialState
 from sweeps.store import Store
 from tests.sweeps.driving import PATIENCE, Drive, Driving, drive, store
 
@@ -64,6 +68,30 @@ def test_a_sweep_that_is_retried_in_its_last_moment_goes_on(drive: Drive, store:
     assert driving.dispatcher.has_reopened()
     assert not store.release(driving.claim, SweepState.COMPLETE, "all done", seen=seen)
     assert store.get_sweep(driving.claim.sweep_id).state == SweepState.RUNNING
+
+
+def test_a_failure_that_is_retried_before_its_driver_heard_of_it_is_taken_up(
+    drive: Drive, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driving = drive(num_points=1)
+    run = driving.start()
+    read = store.trials_of
+
+    def slowly(sweep_id: str, numbers: Sequence[int]) -> list[Trial]:
+        """As where the store goes away between the failure and its driver's look at it."""
+        store.retry(sweep_id)
+        return read(sweep_id, numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "trials_of", slowly)
+        driving.dispatcher.ended(run, ValueError("no"))
+        driving.dispatcher.take_ended(PATIENCE)
+
+    assert driving.dispatcher.has_reopened()
+    driving.dispatcher._next_reopening = 0.0
+    driving.finish(driving.start())
+    assert [a.state for a in driving.trial(0).attempts] == ["failed", "complete"]
+    assert driving.trial(0).state == TrialState.COMPLETE
 
 
 def test_looking_for_retried_trials_costs_nothing_while_none_has_failed(
