@@ -44,7 +44,7 @@ RANGES: dict[str, list[dict[str, Any]]] = {
         {"kind": "float", "low": 1e-300, "high": 0.5, "log": True},
         {"kind": "float", "low": -0.1, "high": 0.5},
     ],
-    "alpha_v": [{"kind": "float", "low": 1e-3, "high": 1e308, "log": True}],
+    "alpha_v": [{"kind": "float", "low": 1e-3, "high": 1e30, "log": True}],
     "weight_decay": [{"kind": "float", "low": 0.0, "high": 0.01, "step": 0.005}],
     "batch_size": [{"kind": "int", "low": 1, "high": 64, "log": True}],
     "warmup_steps": [{"kind": "int", "low": 0, "high": 60, "step": 20}],

@@ -59,6 +59,8 @@ UNUSABLE: list[tuple[dict[str, Any], str, str]] = [
     ({"alpha_v": real(0.1, float("inf"))}, "space.alpha_v.high", "finite number, got inf"),
     ({"alpha_v": real("0.1", 1.0)}, "space.alpha_v.low", "valid number, got '0.1'"),
     ({"alpha_v": real(-1.0, 1.0)}, "space.alpha_v", "greater than or equal to 0, got -1.0"),
+    ({"alpha_v": real(0.1, 1e308)}, "space.alpha_v", "less than or equal to 1"),
+    ({"alpha_v": real(0.1, 1e38)}, "space.alpha_v", "schedule / (1 - beta1) must be at most 1e+38"),
     ({"alpha_v": real(0.0, 1.0, step=0.3)}, "space.alpha_v.step", "last value is 0.9, not 1.0"),
     ({"alpha_v": real(0.0, 1.0, step=2.0)}, "space.alpha_v.step", "at most high - low = 1.0"),
     ({"alpha_v": real(0.0, 1.0, step=0.0)}, "space.alpha_v.step", "greater than 0, got 0.0"),
