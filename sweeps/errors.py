@@ -120,6 +120,13 @@ class SweepStateConflict(Conflict):
     """A sweep or trial is in a state that does not allow this."""
 
 
+def does_not_go_on(wish: str, sweep_id: str, what: str) -> SweepStateConflict:
+    """The refusal to take an ended sweep further: ``what`` it is, and what to do instead."""
+    ways = {"complete": "extend it to give it more to do"}
+    way_out = ways.get(what, "what is cancelled does not go on, so submit its spec again")
+    return SweepStateConflict(f"cannot {wish} sweep {sweep_id}: it is {what}; {way_out}")
+
+
 class LeaseLost(SweepsError):
     """The claim's token is old: another runner drives the sweep, or it was ended. Stop driving."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweeps.errors import SweepStateConflict
+from sweeps.errors import SweepStateConflict, does_not_go_on
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store_connection import Database, json_safe, plain_text
 from sweeps.store_rows import sweep_of
@@ -37,7 +37,7 @@ class GrowthVerbs(Database):
             is_ending = row.requested in ("cancel", "delete")
             if state == SweepState.CANCELLED or is_ending:
                 what = "being cancelled" if is_ending else state.value
-                raise SweepStateConflict(f"cannot retry trials of sweep {sweep_id}: it is {what}")
+                raise does_not_go_on("retry trials of", sweep_id, what)
             failed = trials.c.state == TrialState.FAILED.value
             moved = move_trials(write, row, failed, TrialState.WAITING, exit_cause="")
             if moved and state != SweepState.RUNNING:
@@ -70,7 +70,7 @@ class GrowthVerbs(Database):
         with self._writing() as write:
             row = locked(write, sweep_id)
             if row.state == SweepState.CANCELLED.value:
-                raise SweepStateConflict(f"cannot extend sweep {sweep_id}: it is cancelled")
+                raise does_not_go_on("extend", sweep_id, "cancelled")
             if was is not None and row.spec != was:
                 raise SweepStateConflict(
                     f"cannot extend sweep {sweep_id}: its spec was changed meanwhile; look at it "

@@ -15,6 +15,7 @@ from sweeps.errors import (
     InvalidFilter,
     SweepNotFound,
     SweepStateConflict,
+    does_not_go_on,
 )
 from sweeps.records import Kind, Page, Request, Sweep, SweepState, TrialState
 from sweeps.store_connection import Database, Write, json_safe, plain_text
@@ -164,7 +165,7 @@ class SweepVerbs(Database):
                 queue_again(write, row, "resumed")
             elif state.is_finished() or row.requested in _FINAL:
                 what = state.value if state.is_finished() else "being cancelled"
-                raise SweepStateConflict(f"cannot resume sweep {sweep_id}: it is {what}")
+                raise does_not_go_on("resume", sweep_id, what)
             elif row.requested == "pause":
                 _ask(write, row, "none")
             return sweep_by_id(write.conn, sweep_id)

@@ -337,6 +337,20 @@ def test_an_extension_by_nothing_is_told_what_there_is_to_extend(ndsweep, traine
     assert "say what the sweep should have: --more-points or --points, --replicates" in said
 
 
+@pytest.mark.parametrize("command", ["resume", "retry", "extend --more-points 1"])
+def test_a_cancelled_sweep_does_not_go_on_and_what_to_do_is_said(
+    ndsweep, spec_file, store, command
+):
+    ndsweep("submit", spec_file)
+    sweep_id = store.list_sweeps().items[0].id
+    ndsweep("cancel", sweep_id)
+    verb, *options = command.split()
+
+    line = one_line(ndsweep(verb, sweep_id, *options))
+
+    assert "it is cancelled; what is cancelled does not go on, so submit its spec again" in line
+
+
 def test_doctor_makes_no_home(tmp_path):
     found = CliRunner().invoke(app, ["doctor"])
 
