@@ -51,6 +51,8 @@ class Watcher:
         self._on_lost = on_lost
         self._on_last_moment = on_last_moment
         self._over = threading.Event()
+        # Held where a result is written: none may come after the last one.
+        self._result_turn = threading.Lock()
         # What people have been told, and what they are to be told.
         self._reason = self._to_say = ""
         self._grace_over_at: float | None = None
@@ -63,8 +65,9 @@ class Watcher:
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more: the sweep is about to be given back."""
-        self._over.set()
+        """Look no more: the sweep is about to be given back, with its last result."""
+        with self._result_turn:
+            self._over.set()
 
     def say(self, reason: str) -> None:
         """Let people know what the sweep waits for; "" = nothing. Said again until it is heard."""
@@ -130,8 +133,9 @@ class Watcher:
         if now < self._next_result or told == self._result_told:
             return
         result = self._analyse()
-        if result is not None:
-            self._store.set_result(self._claim, result)
+        with self._result_turn:
+            if result is not None and not self._over.is_set():
+                self._store.set_result(self._claim, result)
         self._result_told = told
         # A result that takes long to find out is found out less often.
         self._next_result = time.monotonic() + max(_RESULT, 20 * (time.monotonic() - now))

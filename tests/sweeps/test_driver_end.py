@@ -151,6 +151,24 @@ def test_what_a_sweep_waited_for_is_taken_back_though_the_store_was_away(
     driver.end()
 
 
+def test_a_result_that_was_being_found_out_when_the_sweep_ended_does_not_replace_the_last_one(
+    store: Store, claim: Claim, tmp_path: Path
+) -> None:
+    driver = stopped(store, claim, tmp_path, None)
+    watcher = driver._watcher
+
+    def slowly() -> dict[str, Any]:
+        watcher.stop()
+        store.set_result(claim, {"points": "all"})
+        return {"points": "fewer"}
+
+    watcher._analyse, watcher._result_told = slowly, -1
+    watcher._refresh_result()
+
+    assert store.get_sweep(claim.sweep_id).result == {"points": "all"}
+    driver.end()
+
+
 def test_a_driver_without_its_store_says_so_by_its_exit_code(
     store: Store, claim: Claim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +199,8 @@ def test_drivers_that_end_because_the_store_is_away_do_not_fail_their_sweep(
 
 def refuse(store: Store, patch: pytest.MonkeyPatch, verb: str, *, times: int) -> list[str]:
     """Let a verb of the store fail so often; what became of each call so far."""
-    real, calls = getattr(store, verb), []
+    real = getattr(store, verb)
+    calls: list[str] = []
 
     def call(*arguments: Any, **options: Any) -> Any:
         calls.append("refused" if len(calls) < times else "done")
