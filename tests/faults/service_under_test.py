@@ -219,14 +219,16 @@ class Service:
 def shared_memory() -> set[str]:
     """What lies in shared memory, but for what is not the service's.
 
-    That is databases, and what a living process maps or gave its number to: those of a service
-    that has stopped do not live, and other programs of the machine come and go.
+    That is databases, folders, which are no memory, and what a living process maps or gave its
+    number to: those of a service that has stopped do not live, and other programs of the machine
+    come and go.
     """
     mapped = _mapped_memory()
     return {
         found.name
         for found in os.scandir("/dev/shm")
-        if not found.name.startswith("PostgreSQL")
+        if found.is_file()
+        and not found.name.startswith("PostgreSQL")
         and found.inode() not in mapped
         and not any(map(_lives, _PIDS.findall(found.name)))
     }
