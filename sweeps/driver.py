@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from sweeps import capacity, cluster
 from sweeps.dispatch import Dispatcher
+from sweeps.driver_exit import NO_CLUSTER, NO_STORE, TAKEN
 from sweeps.endings import sweep_ending
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.explain import in_words
@@ -41,9 +42,6 @@ log = logging.getLogger(__name__)
 
 Trainable = Callable[[dict[str, Any]], None]
 
-#: Exit codes beside 0: the store was away; the cluster did not answer; the sweep belongs to another
-#: driver.
-NO_STORE, NO_CLUSTER, TAKEN = 74, 75, 76
 # Seconds.
 _RETRY, _HASTE = 2.0, 2.0
 
@@ -363,6 +361,21 @@ def _wait_for_claim(leaving: threading.Event) -> Claim | None:
 
 
 def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) -> int:
+    try:
+        driver = _driver(options, claim, leaving)
+    except LeaseLost:
+        return TAKEN
+    except StoreUnavailable as error:
+        log.error("%s", error)
+        return NO_STORE
+    if driver is None:
+        return 0
+    driver.run()
+    return driver.exit_code
+
+
+def _driver(options: argparse.Namespace, claim: Claim, leaving: threading.Event) -> Driver | None:
+    """The driver of a claim; None for a sweep that it ended, as each of this version would die."""
     store = Store(options.store)
     try:
         driver = Driver(
@@ -375,24 +388,10 @@ def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) 
             on_end=lambda: leave_process(driver.exit_code),
         )
     except ValidationError as error:
-        return _fail(store, claim, f"its spec is none that this version runs: {in_words(error)}")
-    except StoreUnavailable as error:
-        log.error("%s", error)
-        return NO_STORE
-    driver.run()
-    return driver.exit_code
-
-
-def _fail(store: Store, claim: Claim, reason: str) -> int:
-    """End a sweep that every driver of this version would die of."""
-    try:
+        reason = f"its spec is none that this version runs: {in_words(error)}"
         store.release(claim, SweepState.FAILED, reason)
-    except LeaseLost:
-        return TAKEN
-    except StoreUnavailable as error:
-        log.error("%s", error)
-        return NO_STORE
-    return 0
+        return None
+    return driver
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pathlib import Path
 from sweeps import cluster
 from sweeps.capacity import ClusterShape
 from sweeps.deletion import remove_marked
+from sweeps.driver_exit import NO_CLUSTER, NO_STORE, TAKEN
 from sweeps.driver_process import DriverProcess, DriverSettings, describe, stop_all
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, SweepState
@@ -49,8 +50,6 @@ _NO_CLUSTER_PAUSE = 3.0
 #: on from what is recorded.
 _STOP, _MIRROR_STOP = 7.0, 1.0
 
-#: Exit codes of a driver, see sweeps.driver, which would load Ray.
-NO_STORE, NO_CLUSTER, TAKEN = 74, 75, 76
 #: Crashes of drivers of one sweep in a row before it counts as failed.
 MAX_CRASHES = 3
 

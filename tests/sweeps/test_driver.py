@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweeps import driver
+from sweeps.driver_exit import TAKEN
 from sweeps.records import Claim, Sweep, SweepState, TrialState
 from sweeps.search import SweepProposer
 from sweeps.store import Store
@@ -278,7 +279,7 @@ def test_a_spec_of_another_version_is_left_to_whoever_took_the_sweep(
     options = argparse.Namespace(store=sqlite_store.url, home=tmp_path, data=None, trainable=None)
 
     stale = replace(claim, token=claim.token - 1)
-    assert driver._drive(options, stale, threading.Event()) == driver.TAKEN
+    assert driver._drive(options, stale, threading.Event()) == TAKEN
     assert sqlite_store.get_sweep(claim.sweep_id).state is SweepState.RUNNING
 
 

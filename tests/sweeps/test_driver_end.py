@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sweeps.driver import NO_STORE, Driver, _drive
+from sweeps.driver import Driver, _drive
+from sweeps.driver_exit import NO_STORE
 from sweeps.driver_process import DriverSettings
 from sweeps.errors import StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState

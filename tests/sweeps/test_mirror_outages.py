@@ -8,7 +8,7 @@ from mlflow.tracking import MlflowClient
 from sweeps.errors import StoreUnavailable
 from sweeps.mirror import Mirror
 from sweeps.mirror_client import Unreachable
-from sweeps.records import TrialState
+from sweeps.records import Attempt, Claim, TrialState
 from sweeps.store import Store
 from tests.sweeps.mirror_cases import client, history, mirror, proxy, runs_of, send_all, store
 from tests.sweeps.mlflow_server import Proxy
@@ -20,6 +20,15 @@ __all__ = ["client", "mirror", "proxy", "store"]
 pytestmark = pytest.mark.stack
 
 
+def begun(store: Store) -> tuple[Claim, Attempt]:
+    """A trial with a report, of which MLflow knows nothing yet."""
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0)])
+    attempt = store.start_attempt(claim, 0)
+    store.record(claim, 0, attempt.id, [report(10, 0.5)])
+    return claim, attempt
+
+
 def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
     store: Store,
     mlflow_url: str,
@@ -27,10 +36,7 @@ def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
     client: MlflowClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    claim = claimed(store)
-    store.add_trials(claim, [trial(0)])
-    attempt = store.start_attempt(claim, 0)
-    store.record(claim, 0, attempt.id, [report(10, 0.5)])
+    claim, attempt = begun(store)
 
     def die(*_: object) -> str:
         raise KeyboardInterrupt
@@ -54,10 +60,7 @@ def test_a_mirror_that_dies_between_two_requests_leaves_no_second_run(
 def test_a_store_that_is_away_when_a_run_was_made_has_no_second_one_made(
     store: Store, mirror: Mirror, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = claimed(store)
-    store.add_trials(claim, [trial(0)])
-    attempt = store.start_attempt(claim, 0)
-    store.record(claim, 0, attempt.id, [report(10, 0.5)])
+    claim, _ = begun(store)
 
     def away(*_: object) -> str:
         raise StoreUnavailable("no route")
