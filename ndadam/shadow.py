@@ -58,7 +58,7 @@ class ShadowMoments:
         tangent.mul_(self.rows.spread(ww.sqrt()))
         # <g, w> is not finite where an element of g is not.
         finite = gw.isfinite()
-        tangent = torch.where(self.rows.spread(finite), tangent, self.exp_avg)
+        torch.where(self.rows.spread(finite), tangent, self.exp_avg, out=tangent)
         self.exp_avg.lerp_(tangent, 1 - beta1)
         gg, mm = self.rows.row_dots([(tangent, tangent), (self.exp_avg, self.exp_avg)])
         self.exp_avg_sq.lerp_(torch.where(finite, gg, self.exp_avg_sq), 1 - beta2)
