@@ -20,6 +20,8 @@ from benchmarks.matching_table import table
 from ndadam.theory import stationary_effective_lr
 from sweeps.match_arms import setting_of
 from sweeps.match_series import Recorded
+from sweeps.presets import read_preset
+from sweeps.spec import SweepSpec
 
 
 def test_the_noise_model_moves_as_both_laws_say():
@@ -136,9 +138,11 @@ def test_the_papers_setting_is_answered_from_its_measured_curves(tmp_path):
     """SGD moves 1.2 times as fast as ND-Adam at 0.05, whose rate goes with its learning rate."""
 
     class Shop:
-        late = False
+        def __init__(self):
+            self.late, self.configs = False, []
 
         def runs(self, wanted):
+            self.configs.extend(config for config, _ in wanted)
             if self.late and len(wanted) == 1:
                 raise StopTime
             return [self.trained(config, measurement.every) for config, measurement in wanted]
@@ -163,6 +167,11 @@ def test_the_papers_setting_is_answered_from_its_measured_curves(tmp_path):
     assert part["matched"]["inside 5 %"] == 1
     assert len(part["seconds"]) == 3
     assert stopped["matched"] == {"alpha_v": pytest.approx(0.06)}
+    of_the_figure = SweepSpec.model_validate(read_preset("paper-fig1b").spec)
+    for config, point in zip(shop.configs[:2], (0, 3), strict=True):
+        wanted = of_the_figure.config(of_the_figure.initial_points[point], 0).resolved()
+        reported = {"steps": 8000, "report_every": 390, "test_evaluation": "end"}
+        assert config == wanted.model_copy(update=reported)
 
 
 # --- Many matches on a real network ---------------------------------------------------------------
