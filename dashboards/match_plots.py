@@ -12,8 +12,7 @@ from dashboards.plots import (
     Row,
     band,
     figure,
-    log_axis,
-    readable_range,
+    readable_axis,
     wide_axis,
 )
 from dashboards.quantities import layer_order, quantity
@@ -72,8 +71,7 @@ def match_curves(
         y={
             "title": "‖Δw‖/‖w‖ (per step)",
             "domain": [0.36 if target else 0, 1],
-            **log_axis([*source, *target]),
-            "range": readable_range([*source, *target]),
+            **readable_axis([*source, *target]),
         },
         name="match-curves",
         height=520 if target else 380,

@@ -12,7 +12,7 @@ from dashboards.plots import (
     Row,
     band,
     figure,
-    readable_range,
+    readable_axis,
     wide_axis,
 )
 from dashboards.quantities import quantity
@@ -153,11 +153,11 @@ def curves_plot(
         columns = (curve.steps, curve.mean, curve.low, curve.high)
         rows += [(curve.label, *row, curve.n) for row in zip(*columns, strict=True)]
     shown = [y for line in lines for y in _floats(line["y"])]
-    axis = wide_axis(shown)
+    axis = readable_axis(shown) if wide_axis(shown) else {}
     drawn = figure(
         [*bands, *lines],
         x={"title": "step t (optimizer steps)", "rangemode": "tozero"},
-        y={"title": what.axis, **axis, **({"range": readable_range(shown)} if axis else {})},
+        y={"title": what.axis, **axis},
         name=name,
         height=380,
         shapes=[_final(optimizer, value) for optimizer, value in finals],

@@ -106,15 +106,17 @@ def log_axis(values: Iterable[float]) -> dict[str, Any]:
     return axis if decades > 0 else axis | {"range": [low - 0.5, low + 0.5]}
 
 
-def readable_range(values: Iterable[float], least: float = 2e-3) -> list[float]:
-    """Ends of a log axis: a cosine ends at zero, and its last steps would fill the plot.
+def readable_axis(values: Iterable[float], least: float = 2e-3) -> dict[str, Any]:
+    """Settings of a log axis that opens on the larger ``values``, with labels for that part.
 
-    ``least`` is the part of the largest value below which nothing is shown at first.
+    A cosine ends at zero, and its last steps would fill the plot. ``least`` is the part of the
+    largest value below which nothing is shown at first.
     """
     found = list(values)
     peak, lowest = max(found), min(found)
     lowest = max(lowest, least * peak) if lowest > 0 else least * peak
-    return [math.log10(lowest / 1.2), math.log10(1.3 * peak)]
+    ends = (lowest / 1.2, 1.3 * peak)
+    return {**log_axis(ends), "range": [math.log10(end) for end in ends]}
 
 
 def _tick(value: float) -> str:

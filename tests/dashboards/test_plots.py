@@ -14,7 +14,7 @@ import pytest
 from dashboards import plots
 from dashboards.match_plots import implied_rates, is_inside, match_curves
 from dashboards.plot_pages import LAYER_QUANTITIES, METRIC_PLOTS, curve_labels
-from dashboards.plots import OPTIMIZER_COLOURS, PALETTE, log_axis, wide_axis
+from dashboards.plots import OPTIMIZER_COLOURS, PALETTE
 from dashboards.quantities import quantity
 from dashboards.sweep_plots import (
     MOST_WITH_BARS,
@@ -355,40 +355,16 @@ class TestMatchPlots:
         assert not any(plot.figure["data"][0]["error_y"]["array"])
 
 
-class TestAxes:
-    @pytest.mark.parametrize(
-        ("values", "label"),
-        [
-            ([0.01, 0.3], "0.05"),
-            ([1e-6, 1e-3], "3·10<sup>-6</sup>"),
-            ([1e-9, 1e3], "10<sup>-8</sup>"),
-        ],
-    )
-    def test_log_labels_are_numbers_a_reader_knows(self, values: list[float], label: str) -> None:
-        axis = log_axis(values)
+def test_every_metric_that_is_drawn_has_words_of_its_own() -> None:
+    drawn = [name for _, names in METRIC_PLOTS.values() for name in names]
 
-        assert label in axis["ticktext"]
-        assert len(axis["tickvals"]) == len(axis["ticktext"]) <= 20
+    for key in [*drawn, *LAYER_QUANTITIES]:
+        assert quantity(key).axis != key.replace("_", " ") or not quantity(key).unit, key
+        assert quantity(key).name, key
 
-    def test_a_part_of_a_decade_has_more_marks_than_its_one_round_number(self) -> None:
-        assert log_axis([1.6, 4.0]) == {"type": "log"}
 
-    def test_a_log_axis_without_positive_values_is_still_one(self) -> None:
-        assert log_axis([0.0]) == {"type": "log"}
+def test_no_figure_holds_a_number_that_json_has_no_word_for() -> None:
+    result = match_result()
+    plot = implied_rates(result["layers"], rate_name="alpha_v", rate=None)
 
-    @pytest.mark.parametrize("values", [[], [0.0, 5.0], [1.0, 9.0], [-1.0, 100.0]])
-    def test_values_within_a_decade_or_not_positive_stay_linear(self, values: list[float]) -> None:
-        assert wide_axis(values) == {}
-
-    def test_every_metric_that_is_drawn_has_words_of_its_own(self) -> None:
-        drawn = [name for _, names in METRIC_PLOTS.values() for name in names]
-
-        for key in [*drawn, *LAYER_QUANTITIES]:
-            assert quantity(key).axis != key.replace("_", " ") or not quantity(key).unit, key
-            assert quantity(key).name, key
-
-    def test_no_figure_holds_a_number_that_json_has_no_word_for(self) -> None:
-        result = match_result()
-        plot = implied_rates(result["layers"], rate_name="alpha_v", rate=None)
-
-        assert all(math.isfinite(v) for trace in plot.figure["data"] for v in trace["y"])
+    assert all(math.isfinite(v) for trace in plot.figure["data"] for v in trace["y"])
