@@ -2,16 +2,19 @@
 
 Both are trained once with every layer measured. What each criterion would have answered stands
 beside the 0.05 that the paper found by hand; a third run, on a seed of its own, is trained at the
-answer by least squares, to see how much of the run it follows.
+answer by least squares, to see how much of the run it follows. ``curves_by_law`` gives what both
+laws say of the first two.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.lockstep import TrainedRun
 from benchmarks.match_training import StopTime, Workshop
+from ndadam.lag import interpolate
 from ndadam.matching import Pair, fraction_inside, least_block, log_ratio, rms_log_error, smooth
-from ndadam.theory import CRITERIA, Criterion, predict
+from ndadam.theory import CRITERIA, Criterion, lag_curve, predict
 from sweeps.match_arms import setting_of
 from worker.config import TrainConfig
 from worker.measurement import Measurement
@@ -24,18 +27,7 @@ EVERY = 4
 
 def benchmark_paper(shop: Workshop, steps: int = STEPS) -> dict[str, Any]:
     """Predicted and measured alpha^v under every criterion, every layer's curve, the cost."""
-    shared = {
-        "dataset": "cifar10",
-        "recipe": "paper-tf",
-        "steps": steps,
-        "validation_fraction": 0.0,
-        "precision": "bf16",
-        "report_every": 390,
-    }
-    source = TrainConfig.model_validate({**shared, "optimizer": "sgd"}).resolved()
-    target = TrainConfig.model_validate(
-        {**shared, "optimizer": "ndadam", "alpha_v": ALPHA_V}
-    ).resolved()
+    source, target = paper_configs(steps)
     measured = Measurement(every=EVERY, per_layer=True, shadow_betas=(0.9, 0.999))
     plain = Measurement(every=EVERY, per_layer=True)
     runs = shop.runs([(source, measured), (target, plain)])
@@ -44,7 +36,7 @@ def benchmark_paper(shop: Workshop, steps: int = STEPS) -> dict[str, Any]:
         setting_of(source),
         setting_of(target, open_rate=True),
         num_steps=steps,
-        factor=lambda step: 0.5 * (1 + math.cos(math.pi * step / steps)),
+        factor=lambda step: _cosine(step, steps),
         gain=runs[0].metrics.get("gain", 1.0),
     )
     width = max(1, len(a) // 200)
@@ -81,6 +73,43 @@ def benchmark_paper(shop: Workshop, steps: int = STEPS) -> dict[str, Any]:
         "test_error": [run.metrics.get("test_error") for run in runs],
         "seconds": [run.seconds for run in runs],
     }
+
+
+def paper_configs(steps: int = STEPS) -> tuple[TrainConfig, TrainConfig]:
+    """SGD and ND-Adam at 0.05 as in Fig. 1 (b)."""
+    shared = {
+        "dataset": "cifar10",
+        "recipe": "paper-tf",
+        "steps": steps,
+        "validation_fraction": 0.0,
+        "precision": "bf16",
+        "report_every": 390,
+    }
+    source = {**shared, "optimizer": "sgd"}
+    target = {**shared, "optimizer": "ndadam", "alpha_v": ALPHA_V}
+    sgd, ndadam = (TrainConfig.model_validate(fields) for fields in (source, target))
+    return sgd.resolved(), ndadam.resolved()
+
+
+def curves_by_law(steps: int, gain: float, at: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Effective learning rates of SGD and ND-Adam at these steps, by the laws with a measured A.
+
+    Gradients are taken to keep their strength, and norms to begin at balance.
+    """
+    found = []
+    for config in paper_configs(steps):
+        curve = lag_curve(
+            setting_of(config),
+            lambda step: _cosine(step, steps),
+            tuple(range(0, steps, max(1, steps // 800))),
+            gain=gain,
+        )
+        found.append([interpolate(curve.steps, curve.effective_lr, step) for step in at])
+    return found[0], found[1]
+
+
+def _cosine(step: int, steps: int) -> float:
+    return 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def _window(values: list[float]) -> list[float]:

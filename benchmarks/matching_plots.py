@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.matching_paper import curves_by_law
 from benchmarks.matching_table import kind_of
 
 
@@ -30,16 +31,22 @@ def _figure(title: str) -> Any:
     return figure, axes
 
 
+def _legend_below(figure: Any) -> None:
+    """Where it hides no point."""
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+
+
 def _worth(part: dict[str, Any]) -> Any:
     figure, axes = _figure(f"{part['problem']}: error against α$^v$")
     rates = [row["alpha_v"] for row in part["curve"]]
     errors = [100 * row["validation_error"] for row in part["curve"]]
     axes.semilogx(rates, errors, marker="o", label="ND-Adam, validation")
-    axes.axvline(part["matched alpha_v"], color="tab:green", label="matched to tuned SGD")
-    axes.axvline(part["tuned alpha_v"], color="tab:red", linestyle="--", label="best of 16")
+    matched, tuned = part["matched alpha_v"], part["tuned alpha_v"]
+    axes.axvline(matched, color="tab:green", label=f"matched to tuned SGD, {matched:.3g}")
+    axes.axvline(tuned, color="tab:red", linestyle="--", label=f"best of 16, {tuned:.3g}")
     axes.set_xlabel("α$^v$")
     axes.set_ylabel("validation error %")
-    axes.legend()
+    _legend_below(figure)
     return figure
 
 
@@ -68,26 +75,40 @@ def _nets(part: dict[str, Any]) -> Any:
     axes.set_yticks(
         list(places), [label.replace("lambda", "λ").replace("beta2", "β₂") for label in labels]
     )
+    axes.invert_yaxis()  # the order of the table
     axes.set_xlabel("off the grid's answer, %")
-    axes.legend()
+    _legend_below(figure)
     return figure
 
 
 def _paper(part: dict[str, Any]) -> Any:
-    figure, axes = _figure(f"SGD and ND-Adam at α$^v$ {part['by hand']['alpha_v']}")
-    for name, label in (("sgd", "SGD"), ("ndadam", "ND-Adam")):
-        layers = [n for n in part["curves"] if "/" in n]
-        for layer in layers:
-            values = part["curves"][layer][name]
-            steps = [i * part["stretch"] for i in range(len(values))]
-            colour = "tab:blue" if name == "sgd" else "tab:orange"
-            axes.semilogy(steps, values, color=colour, alpha=0.2, linewidth=0.7)
-        values = part["curves"]["effective_lr"][name]
-        steps = [i * part["stretch"] for i in range(len(values))]
-        axes.semilogy(steps, values, label=label, linewidth=2)
-    axes.set_xlabel("step")
-    axes.set_ylabel("effective learning rate; layers thin")
-    axes.legend()
+    """Both curves with every layer's, and below their ratio beside what the laws say."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 6.4), layout="constrained")
+    above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
+    above.set_title(f"SGD and ND-Adam at α$^v$ {part['by hand']['alpha_v']}")
+    headline = part["curves"]["effective_lr"]
+    steps = [(i + 0.5) * part["stretch"] for i in range(len(headline["sgd"]))]
+    for name, label, colour in (("sgd", "SGD", "tab:blue"), ("ndadam", "ND-Adam", "tab:orange")):
+        for layer, curves in part["curves"].items():
+            if "/" in layer:
+                above.semilogy(steps, curves[name], color=colour, alpha=0.35, linewidth=0.6)
+        above.semilogy(steps, headline[name], label=label, color=colour, linewidth=2)
+    above.set_ylabel("effective learning rate; layers thin")
+    above.legend()
+    below.axhspan(1 / 1.05, 1.05, color="tab:green", alpha=0.2, label="±5 %")
+    measured = zip(headline["sgd"], headline["ndadam"], strict=True)
+    by_law = zip(*curves_by_law(part["steps"], part["gain"], steps), strict=True)
+    below.semilogy(steps, [a / b for a, b in measured], color="black", label="measured")
+    below.semilogy(steps, [a / b for a, b in by_law], "--", color="tab:red", label="by the laws")
+    below.set_ylabel("SGD over ND-Adam")
+    below.set_yticks([0.25, 0.5, 1, 2, 4], ["0.25", "0.5", "1", "2", "4"])
+    below.minorticks_off()
+    below.set_xlabel("step")
+    below.legend()
+    for axes in (above, below):
+        axes.grid(visible=True, alpha=0.3)
     return figure
 
 

@@ -1,9 +1,18 @@
 """The table of a folder of parts, as Markdown."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+from benchmarks.matching_paper import curves_by_law
+from ndadam.matching import Pair, log_ratio
+
+#: Where the paper's run is cut, in percent of it.
+_CUTS = (0, 5, 25, 50, 60, 75, 85, 95, 100)
 
 
 def table(out: Path) -> str:
@@ -157,10 +166,50 @@ def _paper(part: dict[str, Any]) -> str:
                 f"{found['inside 5 %']:.2f} of the run, {_percent(found['rms log'])} RMS in logs"
             )
         lines.append(f"- α^v {found['alpha_v']:g}, {name}: {what}")
-    errors = ", ".join(_percent(e) if e is not None else "–" for e in part["test_error"])
+    lines += ["", *_along(part), "", _layers(part)]
+    errors = ", ".join(f"{100 * e:.2f} %" if e is not None else "–" for e in part["test_error"])
     seconds = ", ".join(f"{value:.0f}" for value in part["seconds"])
     lines += ["", f"Test errors of SGD, ND-Adam by hand, matched: {errors}; seconds: {seconds}."]
     return "\n".join(lines)
+
+
+def _along(part: dict[str, Any]) -> Iterator[str]:
+    """SGD over ND-Adam in parts of the run, measured and by the laws."""
+    curves, stretch = part["curves"]["effective_lr"], part["stretch"]
+    middles = [(i + 0.5) * stretch for i in range(len(curves["sgd"]))]
+    measured = _logs(curves["sgd"], curves["ndadam"])
+    by_law = _logs(*curves_by_law(part["steps"], part["gain"], middles))
+    yield (
+        "| steps | SGD over ND-Adam at α^v "
+        f"{part['by hand']['alpha_v']:g} | least to most | by the laws with A | RMS in logs |"
+    )
+    yield "|---|---|---|---|---|"
+    for cuts in pairwise(_CUTS):
+        start, stop = (cut * part["steps"] // 100 for cut in cuts)
+        inside = slice(math.ceil(start / stretch), math.ceil(stop / stretch))
+        if logs := measured[inside]:
+            yield (
+                f"| {start:,} to {stop:,} | {math.exp(fmean(logs)):.2f} "
+                f"| {math.exp(min(logs)):.2f} to {math.exp(max(logs)):.2f} "
+                f"| {math.exp(fmean(by_law[inside])):.2f} "
+                f"| {_percent(math.sqrt(fmean(x * x for x in logs)))} |"
+            )
+
+
+def _logs(source: Sequence[float], target: Sequence[float]) -> list[float]:
+    return [math.log(a / b) for a, b in zip(source, target, strict=True)]
+
+
+def _layers(part: dict[str, Any]) -> str:
+    """What each layer alone would ask for, by least squares between 5 and 95 % of the run."""
+    asked = []
+    for name, curves in part["curves"].items():
+        if "/" in name:
+            n = len(curves["sgd"])
+            a, b = (curves[of][n // 20 : n - n // 20] for of in ("sgd", "ndadam"))
+            rate = part["by hand"]["alpha_v"] * math.exp(log_ratio("least_squares", Pair(a, b)))
+            asked.append(f"{name.partition('/')[2]} {rate:.4f}")
+    return f"By least squares layers ask for: {', '.join(asked)}."
 
 
 def _percent(share: float) -> str:

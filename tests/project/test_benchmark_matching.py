@@ -98,7 +98,7 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
         "seconds": {"match": 12.0},
     }
     layers = {
-        name: {"sgd": [0.01, 0.02], "ndadam": [0.02, 0.01]}
+        name: {"sgd": [0.01, 0.02], "ndadam": [0.008, 0.01]}
         for name in ("effective_lr", "effective_lr/conv1")
     }
     paper = {
@@ -116,7 +116,8 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
             "schedule": {"predicted": 0.045, "measured": None},
         },
         "curves": layers,
-        "stretch": 400,
+        "gain": 0.95,
+        "stretch": 40_000,
         "test_error": [0.045, None],
         "seconds": [10.0, 11.0],
     }
@@ -129,7 +130,10 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
     assert "| least squares | 0.0503 | 0.0490 |" in shown
     assert "- α^v 0.05, by hand: SGD over ND-Adam 1.200, inside ±5 % for 0.30" in shown
     assert "- α^v 0.06, matched: not trained" in shown
-    assert "Test errors of SGD, ND-Adam by hand, matched: 4.5 %, –; seconds: 10, 11." in shown
+    assert "| 0 to 4,000 | 1.25 | 1.25 to 1.25 | 1.00 | 22.3 % |" in shown
+    assert "| 40,000 to 48,000 | 2.00 | 2.00 to 2.00 | 2.24 | 69.3 % |" in shown
+    assert "layers ask for: conv1 0.0854." in shown
+    assert "Test errors of SGD, ND-Adam by hand, matched: 4.50 %, –; seconds: 10, 11." in shown
     assert sorted(path.name for path in paths) == ["matching-paper.svg", "matching-worth-mlp.svg"]
     assert all("</svg>" in path.read_text() for path in paths)
 
