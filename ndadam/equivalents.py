@@ -14,13 +14,14 @@ from torch.optim import Optimizer
 
 from ndadam.effective_lr import EffectiveLR
 from ndadam.lag import Factor
+from ndadam.number_checks import refuse_length
 from ndadam.optimizer_laws import (
     OptimizerSetting,
     lr_of_effective_lr,
     refuse_without_stationary_rate,
 )
 from ndadam.probe import ProbeResult
-from ndadam.run_checks import refuse_criterion, refuse_length, refuse_schedule
+from ndadam.run_checks import refuse_criterion, refuse_schedule
 from ndadam.theory import Criterion, Level, Prediction, beta2_equivalent, constant, predict
 from ndadam.torch_settings import setting_of_optimizer
 

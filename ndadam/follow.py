@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from ndadam.first_steps import start_up
 from ndadam.headline import Headline
 from ndadam.lag import Factor
-from ndadam.optimizer_laws import OptimizerSetting, start_up, step_ratio, tangential_factor
+from ndadam.optimizer_laws import OptimizerSetting, step_ratio, tangential_factor
 from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
 from ndadam.weight_vectors import weight_vectors

@@ -15,9 +15,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ndadam.number_checks import (
+    refuse_length,
+    refuse_unless_positive,
+    refuse_unless_steps,
+    refuse_unless_whole,
+    values_of,
+)
 from ndadam.optimizer_laws import (
     OptimizerSetting,
+    lr_law,
     lr_of_effective_lr,
+    refuse_no_setting,
     relaxation_per_step,
     stationary_effective_lr,
     stationary_law,
@@ -44,8 +53,8 @@ class Curve:
 
 def grid(num_steps: int, segments: int) -> tuple[int, ...]:
     """Steps 0 … num_steps - 1 thinned evenly to at most ``segments`` + 1, both ends included."""
-    if num_steps < 1:
-        raise ValueError(f"num_steps must be at least 1, got {num_steps}")
+    refuse_length(num_steps)
+    refuse_unless_whole("segments", segments, 1)
     last = num_steps - 1
     count = min(segments, last)
     return tuple(round(i * last / count) for i in range(count + 1)) if count else (0,)
@@ -87,19 +96,41 @@ def lag_curve(
     them describe a run of any length. ``initial_norm`` is the norm of the weights at the start as
     a multiple of their equilibrium norm; ``gradient_strength`` the mean square of the gradient on
     the unit sphere relative to the start, which moves sgd and sgdw.
+
+    Raises NoStationaryRate for settings without a law, ValueError for the rest.
     """
-    lr = setting.known_lr()
-    factors = tuple(factor(step) for step in steps)
-    law = stationary_law(setting, gain)
+    refuse_no_setting(setting=setting)
+    setting.known_lr()
+    steps = refuse_unless_steps(steps)
+    factors = values_of("factor", factor, steps)
+    refuse_unless_positive("initial_norm", initial_norm)
+    if not any(factors):
+        raise ValueError(f"factor must be above 0 at some of the steps, got 0 at all {len(steps)}")
+    strengths = None
+    if gradient_strength is not None:
+        strengths = values_of("gradient_strength", gradient_strength, steps)
+    return curve_of_factors(setting, steps, factors, gain, initial_norm, strengths)
+
+
+def curve_of_factors(
+    setting: OptimizerSetting,
+    steps: tuple[int, ...],
+    factors: tuple[float, ...],
+    gain: float = 1.0,
+    initial_norm: float = 1.0,
+    strengths: Sequence[float] | None = None,
+) -> Curve:
+    """``lag_curve`` of what is known to be right, for many learning rates in turn."""
+    lr, law = setting.known_lr(), stationary_law(setting, gain)
     settled = [law(lr * f) if f > 0 else 0.0 for f in factors]
     if setting.optimizer != "ndadam":
-        strengths = [1.0 if gradient_strength is None else gradient_strength(s) for s in steps]
+        strengths = strengths or [1.0] * len(steps)
         norms = _norms(setting, steps, factors, strengths, initial_norm)
         settled = [
             e * math.sqrt(gamma * lr * f / h)
             for e, gamma, f, h in zip(settled, strengths, factors, norms, strict=True)
         ]
-    return Curve(tuple(steps), factors, tuple(settled))
+    return Curve(steps, factors, tuple(settled))
 
 
 def _norms(
@@ -135,7 +166,8 @@ def schedule_of_curve(
     ``lag_curve``. A step at which nothing moves, as at the start of a warm-up, gets rate 0.
     """
     if setting.optimizer == "ndadam":
-        return [lr_of_effective_lr(setting, e, gain) if e > 0 else 0.0 for e in effective_lr]
+        law = lr_law(setting, gain)
+        return [law(e) if e > 0 else 0.0 for e in effective_lr]
     largest = lr_of_effective_lr(setting, max(effective_lr), gain)
     rates = _rates_from(setting, steps, effective_lr, largest)
     for _ in range(_SETTLING_ROUNDS):

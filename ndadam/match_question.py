@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from ndadam.blocks import FEWEST_BLOCKS
 from ndadam.lag import Factor
 from ndadam.matching import least_block
+from ndadam.number_checks import refuse_length
 from ndadam.optimizer_laws import Level, OptimizerSetting, refuse_without_stationary_rate
-from ndadam.run_checks import refuse_criterion, refuse_length, refuse_schedule
+from ndadam.run_checks import refuse_criterion, refuse_schedule
 from ndadam.settling import or_forget_sooner, settling_steps
 from ndadam.theory import Criterion, resolve_level
 

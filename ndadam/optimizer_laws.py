@@ -16,6 +16,13 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Literal, get_args
 
+from ndadam.number_checks import (
+    refuse_unless_fraction,
+    refuse_unless_positive,
+    refuse_unless_rate,
+    refuse_unless_whole,
+)
+
 OptimizerName = Literal["sgd", "sgdw", "adam", "adamw", "ndadam"]
 #: What is made equal: single steps, or how far many steps go.
 Level = Literal["step", "long_range"]
@@ -111,8 +118,16 @@ class OptimizerSetting:
         return self.lr
 
 
+def refuse_no_setting(**settings: OptimizerSetting) -> None:
+    """Raise ValueError unless each argument is a setting."""
+    for name, setting in settings.items():
+        if not isinstance(setting, OptimizerSetting):
+            raise ValueError(f"{name} must be an OptimizerSetting, got {setting!r}")
+
+
 def refuse_without_stationary_rate(setting: OptimizerSetting) -> None:
     """Raise NoStationaryRate, saying what there is instead, where theory has no e*."""
+    refuse_no_setting(setting=setting)
     name = setting.optimizer
     if name == "ndadam":
         _refuse_beyond_numbers("lr", setting)
@@ -165,12 +180,17 @@ def stationary_effective_lr(
     ndadam alone, which divides by the size of single gradients; decay balances whatever the update
     is.
     """
-    return stationary_law(setting, gain)(setting.known_lr() if lr is None else lr)
+    law = stationary_law(setting, gain)
+    if lr is None:
+        return law(setting.known_lr())
+    refuse_unless_rate("lr", lr)
+    return law(lr)
 
 
 def stationary_law(setting: OptimizerSetting, gain: float = 1.0) -> Callable[[float], float]:
     """e* of a setting as a function of its learning rate, for many of them."""
     refuse_without_stationary_rate(setting)
+    refuse_unless_positive("gain", gain)
     decay, beta = setting.weight_decay, setting.averaging
     if setting.optimizer == "ndadam":
         return lambda lr: _ndadam_effective_lr(lr, beta, gain)
@@ -188,21 +208,32 @@ def stationary_law(setting: OptimizerSetting, gain: float = 1.0) -> Callable[[fl
 
 def lr_of_effective_lr(setting: OptimizerSetting, effective_lr: float, gain: float = 1.0) -> float:
     """The learning rate at which a setting's e* is ``effective_lr``; inverts the function above."""
+    refuse_unless_rate("effective_lr", effective_lr, above_zero=True)
+    return lr_law(setting, gain)(effective_lr)
+
+
+def lr_law(setting: OptimizerSetting, gain: float = 1.0) -> Callable[[float], float]:
+    """The learning rate of a setting as a function of its e*, for many of them."""
     refuse_without_stationary_rate(setting)
-    if not effective_lr > 0:
-        raise ValueError(f"effective_lr must be > 0, got {effective_lr}")
+    refuse_unless_positive("gain", gain)
     if setting.optimizer == "ndadam":
         beta1 = setting.betas[0]
-        return effective_lr / step_ratio(beta1, gain) * tangential_factor(effective_lr, beta1)
-    square = effective_lr**2
+        ratio, c = step_ratio(beta1, gain), 2 * (1 - beta1) ** 2
+        return lambda e: e / ratio * (1 + e**2 / c)
     if setting.optimizer == "sgd":
-        return square / _sgd_slope(setting)
-    # 2 s (1 - b) = e^2 (1 + b) with b = beta (1 - s), solved for s = lr * weight_decay.
+        slope = _sgd_slope(setting)
+        return lambda e: e**2 / slope
     beta = setting.averaging
-    half_linear = (2 * (1 - beta) + square * beta) / 2
-    constant = square * (1 + beta)
-    shrink = constant / (half_linear + math.sqrt(half_linear**2 + 2 * beta * constant))
-    return shrink / setting.weight_decay
+
+    def decoupled(e: float) -> float:
+        # 2 s (1 - b) = e^2 (1 + b) with b = beta (1 - s), solved for s = lr * weight_decay.
+        square = e**2
+        half_linear = (2 * (1 - beta) + square * beta) / 2
+        constant = square * (1 + beta)
+        shrink = constant / (half_linear + math.sqrt(half_linear**2 + 2 * beta * constant))
+        return shrink / setting.weight_decay
+
+    return decoupled
 
 
 def _sgd_slope(setting: OptimizerSetting) -> float:
@@ -213,12 +244,20 @@ def _sgd_slope(setting: OptimizerSetting) -> float:
     return 2 * decay * (1 - setting.dampening) / (1 + mu)
 
 
+def refuse_level(level: Level) -> None:
+    """Raise ValueError unless it is one of the two."""
+    if level not in get_args(Level):
+        raise ValueError(f"level must be {' or '.join(get_args(Level))}, got {level!r}")
+
+
 def level_factor(source: OptimizerSetting, target: OptimizerSetting, level: Level) -> float:
     """The target's effective learning rate over the source's.
 
     Long range, each gradient moves a weight by its step times the length of the average it enters,
     and steps that share gradients add up: a step e with averaging b goes sqrt((1+b)/(1-b)) as far.
     """
+    refuse_no_setting(source=source, target=target)
+    refuse_level(level)
     if level == "step":
         return 1.0
     mu, beta = source.averaging, target.averaging
@@ -230,8 +269,8 @@ def level_factor(source: OptimizerSetting, target: OptimizerSetting, level: Leve
 
 def step_ratio(beta1: float, gain: float = 1.0) -> float:
     """e / alpha^v before normalisation: the RMS of m over that of single gradients."""
-    if not gain > 0:
-        raise ValueError(f"gain must be > 0, got {gain}")
+    refuse_unless_fraction("beta1", beta1)
+    refuse_unless_positive("gain", gain)
     return math.sqrt((1 - beta1) / (1 + beta1) * gain)
 
 
@@ -241,6 +280,8 @@ def tangential_factor(effective_lr: float, beta1: float) -> float:
     Momentum lags behind the turning vector, so the update is not quite orthogonal to it. First
     order in e^2: +0.5 % at e = 0.01 with beta1 = 0.9, +9 % at 0.042.
     """
+    refuse_unless_rate("effective_lr", effective_lr)
+    refuse_unless_fraction("beta1", beta1)
     return 1 + effective_lr**2 / (2 * (1 - beta1) ** 2)
 
 
@@ -255,29 +296,6 @@ def _ndadam_effective_lr(alpha_v: float, beta1: float, gain: float) -> float:
         if abs(step) <= 1e-16 * e:
             break
     return e
-
-
-# --- The first steps of a run ---------------------------------------------------------------------
-
-
-def start_up(setting: OptimizerSetting, step: int) -> float:
-    """Length of step ``step`` (from 0) over that of later ones, for uncorrelated gradients.
-
-    A momentum buffer that starts empty makes the first steps short. Adam and its relatives correct
-    the average for that, so their first steps are long: the first is a whole gradient.
-    """
-    if step < 0:
-        raise ValueError(f"step must be >= 0, got {step}")
-    kept = setting.averaging ** (step + 1)
-    if setting.optimizer in ("sgd", "sgdw"):
-        return math.sqrt(1 - kept**2)
-    return math.sqrt((1 + kept) / (1 - kept))
-
-
-def start_up_steps(setting: OptimizerSetting) -> int:
-    """Steps until ``start_up`` is within 0.1 % of 1."""
-    beta = setting.averaging
-    return math.ceil(math.log(1e-3) / math.log(beta)) if beta > 0 else 0
 
 
 # --- Time constants ------------------------------------------------------------------------------
@@ -305,6 +323,7 @@ def relaxation_steps(setting: OptimizerSetting) -> float:
 
     For ndadam the memory of its second moment, 1 / (1 - beta2).
     """
+    refuse_no_setting(setting=setting)
     if setting.optimizer == "ndadam":
         return 1 / (1 - setting.betas[1])
     return 1 / relaxation_per_step(setting)
@@ -316,6 +335,7 @@ def beta2_equivalent(setting: OptimizerSetting) -> float:
     SGD with L2 averages them through the norm of its weights; optimizers with a second moment
     have a beta2 of their own, which is the answer.
     """
+    refuse_no_setting(setting=setting)
     if setting.optimizer in ("adamw", "ndadam"):
         return setting.betas[1]
     per_step = relaxation_per_step(setting)
@@ -331,16 +351,17 @@ def beta2_equivalent(setting: OptimizerSetting) -> float:
 
 def gain_without_replacement(num_batches: int, beta1: float) -> float:
     """A of pure minibatch noise when each epoch visits ``num_batches`` batches once, reshuffled."""
-    if num_batches < 2:
-        raise ValueError(f"num_batches must be at least 2, got {num_batches}")
+    refuse_unless_whole("num_batches", num_batches, 2)
+    refuse_unless_fraction("beta1", beta1)
     terms = (beta1**k * (1 - k / num_batches) for k in range(1, num_batches))
     return 1 - 2 / (num_batches - 1) * math.fsum(terms)
 
 
 def gain_autoregressive(beta1: float, rho: float) -> float:
     """A of gradients whose autocorrelation at lag k is ``rho ** k``."""
-    if not -1 < rho < 1:
-        raise ValueError(f"rho must be above -1 and below 1, got {rho}")
+    refuse_unless_fraction("beta1", beta1)
+    if not isinstance(rho, Real) or not -1 < rho < 1:
+        raise ValueError(f"rho must be a number above -1 and below 1, got {rho!r}")
     return (1 + beta1 * rho) / (1 - beta1 * rho)
 
 
@@ -352,10 +373,10 @@ def adam_without_decay(
     ``elements`` of one weight vector that started with length ``norm``; the squared length grows
     by lr^2 * elements a step. For uncorrelated gradients.
     """
-    if elements < 1 or not norm > 0 or step < 0:
-        raise ValueError(
-            "elements must be >= 1, norm > 0 and step >= 0, got "
-            f"elements = {elements}, norm = {norm}, step = {step}"
-        )
+    setting = OptimizerSetting("adam", betas=betas)
+    refuse_unless_positive("lr", lr)
+    refuse_unless_whole("elements", elements, 1)
+    refuse_unless_positive("norm", norm)
+    refuse_unless_whole("step", step, 0)
     squared_norm = norm**2 + step * lr**2 * elements
-    return lr * math.sqrt(elements / squared_norm) * step_ratio(betas[0])
+    return lr * math.sqrt(elements / squared_norm) * step_ratio(setting.betas[0])

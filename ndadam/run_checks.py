@@ -1,17 +1,11 @@
-"""Refuses lengths, schedules and criteria that no run can have, by name and value."""
+"""Refuses schedules and criteria that no run can have, by name and value."""
 
 import math
 from collections.abc import Iterable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 from ndadam.theory import CRITERIA
-
-
-def refuse_length(num_steps: Any) -> None:
-    """Raise ValueError unless ``num_steps`` is a whole number of at least 1."""
-    if isinstance(num_steps, bool) or not isinstance(num_steps, Integral) or num_steps < 1:
-        raise ValueError(f"num_steps must be a whole number of at least 1, got {num_steps!r}")
 
 
 def refuse_criterion(criterion: Any) -> None:

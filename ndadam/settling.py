@@ -62,5 +62,5 @@ def or_forget_sooner(
 
 def burn_in_steps(betas: tuple[float, float]) -> int:
     """Steps to ignore at the start of an ND-Adam run before its rate is stationary."""
-    beta1, beta2 = betas
+    beta1, beta2 = OptimizerSetting("ndadam", betas=betas).betas
     return math.ceil(max(_BURN_BETA2 / (1 - beta2), _BURN_BETA1 / (1 - beta1), _BURN_LEAST) - 1e-6)

@@ -14,14 +14,17 @@ in milliseconds.
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ndadam.cautions import cautions
+from ndadam.first_steps import start_up, start_up_steps
 from ndadam.lag import (
     Curve,
     Factor,
+    curve_of_factors,
     grid,
     interpolate,
     lag_curve,
@@ -39,10 +42,10 @@ from ndadam.optimizer_laws import (
     gain_without_replacement,
     level_factor,
     lr_of_effective_lr,
+    refuse_level,
+    refuse_no_setting,
     refuse_without_stationary_rate,
     relaxation_steps,
-    start_up,
-    start_up_steps,
     stationary_effective_lr,
     step_ratio,
     tangential_factor,
@@ -174,6 +177,7 @@ def predict(
     over different times. Raises NoStationaryRate for settings that have no answer, ValueError for
     the rest.
     """
+    refuse_no_setting(source=source, target=target)
     for setting in (source, target):
         refuse_without_stationary_rate(setting)
     level = resolve_level(source, target, level)
@@ -218,8 +222,7 @@ def _trusted_until(target: OptimizerSetting, wanted: Curve) -> int:
     """As ``trusted_until``, of the target under the schedule that it shares with the source."""
     if target.optimizer == "ndadam":
         return wanted.steps[-1] + 1
-    factors = dict(zip(wanted.steps, wanted.factors, strict=True))
-    return trusted_until(target, lag_curve(target, factors.__getitem__, wanted.steps))
+    return trusted_until(target, curve_of_factors(target, wanted.steps, wanted.factors))
 
 
 # --- Step level and long range -------------------------------------------------------------------
@@ -227,8 +230,9 @@ def _trusted_until(target: OptimizerSetting, wanted: Curve) -> int:
 
 def resolve_level(source: OptimizerSetting, target: OptimizerSetting, level: Level | None) -> Level:
     """The level, which is open only where both average gradients over the same time."""
-    if level is not None and level not in ("step", "long_range"):
-        raise ValueError(f"level must be step or long_range, got {level!r}")
+    refuse_no_setting(source=source, target=target)
+    if level is not None:
+        refuse_level(level)
     if level is None and not math.isclose(source.averaging, target.averaging, abs_tol=1e-9):
         raise ValueError(
             "level must be given, because source and target average gradients over different "
@@ -252,6 +256,13 @@ def fit_rate(
     ``weights`` counts the steps that each value stands for; ``unit`` is the target's curve at
     rate 1. Measured curves go through the same formulas as predicted ones.
     """
+    if not len(weights) == len(effective_lr) == len(unit):
+        raise ValueError(
+            "weights, effective_lr and unit must be equally long, got "
+            f"{len(weights)}, {len(effective_lr)} and {len(unit)} values"
+        )
+    if not any(map(operator.mul, weights, unit)):
+        raise ValueError(f"unit must be above 0 at a step that counts, got {unit!r}")
     if criterion == "least_squares":
         above = _sum(weights, effective_lr, unit)
         return above / _sum(weights, unit, unit)
@@ -260,7 +271,13 @@ def fit_rate(
     if criterion == "equal_mean":
         ones = [1.0] * len(unit)
         return _sum(weights, effective_lr, ones) / _sum(weights, unit, ones)
-    raise ValueError(f"{criterion} is not a sum over steps")
+    sums = ", ".join(CRITERIA[1:4])
+    raise ValueError(f"criterion must be a sum over steps, one of {sums}, got {criterion!r}")
+
+
+def _refuse_no_curve(wanted: Curve) -> None:
+    if not isinstance(wanted, Curve):
+        raise ValueError(f"wanted must be a Curve, got {wanted!r}")
 
 
 def _sum(weights: Sequence[float], a: Sequence[float], b: Sequence[float]) -> float:
@@ -283,16 +300,17 @@ def rate_of_curve(
 
     ``wanted`` may be predicted or measured; its ``factors`` are the target's schedule.
     """
+    refuse_no_setting(target=target)
+    _refuse_no_curve(wanted)
     thin = max(1, (len(wanted.steps) - 1) // _SOLVER_SEGMENTS)
     keep = sorted({*range(0, len(wanted.steps), thin), len(wanted.steps) - 1})
-    steps = [wanted.steps[i] for i in keep]
-    factors = {wanted.steps[i]: wanted.factors[i] for i in keep}
+    steps = tuple(wanted.steps[i] for i in keep)
+    factors = tuple(wanted.factors[i] for i in keep)
     values = [wanted.effective_lr[i] for i in keep]
     weights = _trapezoid(steps)
 
     def at(rate: float) -> Sequence[float]:
-        curve = lag_curve(target.with_lr(rate), factors.__getitem__, steps, gain=gain)
-        return curve.effective_lr
+        return curve_of_factors(target.with_lr(rate), steps, factors, gain).effective_lr
 
     # Near the answer a curve scales almost as a power of its rate: 1 without a lag, 1/2 for every
     # optimizer with decay. Secant steps in logs learn the rest.
@@ -346,6 +364,8 @@ def schedule_answer(
     predicted curve leaves out how momentum builds up in the first steps, which needs ``source``; a
     measured one has it in it.
     """
+    refuse_no_setting(target=target)
+    _refuse_no_curve(wanted)
     steps = wanted.steps
     rates = schedule_of_curve(target, steps, wanted.effective_lr, gain)
     unit = max(rates) if rate is None else rate

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from ndadam.first_steps import start_up, start_up_steps
 from ndadam.lag import trusted_until
-from ndadam.optimizer_laws import start_up, start_up_steps
 from ndadam.theory import (
     OptimizerSetting,
     grid,
