@@ -33,6 +33,7 @@ _ALWAYS = ("optimizer", "alpha_v", "lr")
 METRIC_PLOTS = {
     "errors": ("Errors", ("train_error", "validation_error", "test_error")),
     "train_loss": ("Training loss", ("train_loss",)),
+    "alpha_v": ("Learning rate of weight vectors", ("alpha_v",)),
     "logit_rms": ("RMS of the logits", ("logit_rms",)),
     "images_per_second": ("Speed", ("images_per_second",)),
 }
@@ -152,7 +153,7 @@ def layers_plot(
         layer_curves(quantity, layers),
         form,
         file_name=f"{sweep_id}-{number}-{_file_part(quantity)}",
-        empty="This trial has reported nothing per layer.",
+        empty="No curve of it was kept.",
     )
 
 

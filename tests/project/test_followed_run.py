@@ -1,4 +1,4 @@
-"""The numbers of docs/results/cifar10-follow are those of the runs that are kept."""
+"""docs/results: its runs go to the pages, and the followed run's text says what they say."""
 
 import json
 import math
@@ -6,8 +6,47 @@ import re
 import statistics
 from pathlib import Path
 
+import pytest
+
+from sweeps.import_results import import_results
+from tests.dashboards.conftest import client_of, open_store
+
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 TENTH = 8000
+
+
+@pytest.mark.parametrize(
+    ("name", "sweeps"),
+    [
+        ("cifar10", {"paper-fig1b", "paper-table1-cifar10", "paper-table2-cifar10"}),
+        ("cifar10-follow", {"follow-sgd"}),
+    ],
+)
+def test_kept_runs_are_imported_in_whole(name: str, sweeps: set[str], tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    report = import_results(store, RESULTS / name / "runs")
+    store.close()
+
+    assert {done.sweep.name for done in report.sweeps} == sweeps
+    assert sum(done.added for done in report.sweeps) == len(
+        list((RESULTS / name / "runs").glob("*.json"))
+    )
+    assert report.skipped == []
+
+
+def test_the_page_of_the_followed_run_shows_the_alpha_v_that_it_took(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (done,) = import_results(store, RESULTS / "cifar10-follow" / "runs").sweeps
+    client = client_of(store, tmp_path)
+    page = f"/sweeps/{done.sweep.id}/trials/0"
+    shown = client.get(page).text
+    drawn = client.get(f"{page}/plots/metric/alpha_v.json").json()
+    norms = client.get(f"{page}/plots/layers.json?quantity=weight_norm").json()
+    store.close()
+
+    assert f"{page}/plots/metric/alpha_v.json" in shown
+    assert len(drawn["data"][0]["y"]) == 206
+    assert norms == {"empty": "No curve of it was kept."}
 
 
 def _curve(path: Path) -> dict[int, float]:
