@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from ndadam.first_steps import start_up
 from ndadam.headline import Headline
 from ndadam.lag import Factor
+from ndadam.loss_scale import skips_step
 from ndadam.optimizer_laws import OptimizerSetting, step_ratio, tangential_factor
 from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
@@ -50,7 +51,9 @@ class FollowCurve:
             ...                                 # zero_grad, loss, backward, optimizer.step()
 
     It hooks into ``optimizer.step`` to measure. Deterministic: the rate follows from the steps
-    taken alone; ``state_dict`` goes into a checkpoint.
+    taken alone; ``state_dict`` goes into a checkpoint. A step that torch's ``GradScaler`` skips is
+    none: the curve waits where it is. Where the optimizer skips it by itself, on the device, as a
+    fused one does, each step under a scaler waits for the device to know that.
 
     Args:
         model: Its weight vectors that ``optimizer`` holds are measured.
@@ -165,6 +168,9 @@ class FollowCurve:
     @_disable_dynamo
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        skipped = skips_step(optimizer, self._rows.device)
+        if skipped is not None and bool(skipped):
+            return
         step, self.step = self.step, self.step + 1
         torch._foreach_copy_(self._rows.views(self._after), self._weights())
         moved = self._after.sub_(self._before)

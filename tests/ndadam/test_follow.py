@@ -148,6 +148,43 @@ def test_only_vectors_whose_size_the_loss_ignores_are_measured():
     assert float(follow.state_dict()["moved"]) == 0.0
 
 
+def scaled_run(fused, overflows, steps):
+    """Rates that were set on the way; losses at ``overflows`` give no finite gradient.
+
+    By torch's Adam, whose fused step unscales and skips by itself on a CPU too, as NDAdam's does on
+    a CUDA device.
+    """
+    torch.manual_seed(0)
+    model = nn.Linear(16, 24, bias=False)
+    group = {"params": [model.weight], "vector_dim": 0}
+    optimizer = torch.optim.Adam([group], betas=BETAS, fused=fused)
+    follow = FollowCurve(model, optimizer, lambda step: 0.01 / (1 + step))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    draw, rates = torch.Generator().manual_seed(1), []
+    for step in range(steps):
+        follow.set_rate()
+        rates.append(follow.last_rate)
+        optimizer.zero_grad()
+        bad = step in overflows
+        noise = torch.full((24, 16), math.inf) if bad else torch.randn(24, 16, generator=draw)
+        scaler.scale((model.weight * noise).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return rates, follow, model.weight.detach()
+
+
+@pytest.mark.parametrize("overflows", [(0, 1), (3, 7, 8), (9,)])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_a_scaler_skips_is_none_whoever_skips_it(fused, overflows):
+    kept, plain, weight = scaled_run(fused, (), 20 - len(overflows))
+    rates, follow, found = scaled_run(fused, overflows, 20)
+
+    assert follow.step == 20 - len(overflows)
+    assert [rate for step, rate in enumerate(rates) if step not in overflows] == kept
+    assert follow.state_dict() == plain.state_dict()
+    assert torch.equal(found, weight)
+
+
 def test_an_optimizer_without_weight_vectors_is_refused():
     model = nn.Linear(3, 2)
     with pytest.raises(ValueError, match="must be NDAdam with weight vectors"):
