@@ -343,9 +343,10 @@ def judge(
             if seeds_help:
                 reason += f" ({_seeds_enough(ratio, bound, num_seeds)} would, if the ratio stays)"
     elif moved is not None and _drifts(moved, bound):
+        moves = f"{100 * math.expm1(moved.value):+z.1f}".replace("-", "\N{MINUS SIGN}")
         reason = (
-            f"the ratio still moves by {100 * math.expm1(moved.value):+z.1f} % between the halves "
-            "of the window; a longer run with a later window would settle"
+            f"the ratio still moves by {moves} % between the halves of the window; a longer run "
+            "with a later window would settle"
         )
     elif log_error is not None and log_error > bound:
         reason = f"along the run the curves differ by {100 * log_error:.1f} % RMS in logs"

@@ -61,11 +61,17 @@ def _interval(values: Sequence[float]) -> Interval:
     return Interval(value=found.mean, low=found.low, high=found.high)
 
 
+def _signed(value: float) -> str:
+    """As pages write it: with a minus sign, which the hyphen of an exponent is not."""
+    text = f"{value:+z.3g}"
+    return f"\N{MINUS SIGN}{text[1:]}" if text[0] == "-" else text
+
+
 def _sentence(rule: Compare, difference: Difference, *, is_shown: bool) -> str:
     scale, unit = (100.0, " points") if rule.metric.endswith("_error") else (1.0, "")
     name = rule.metric.replace("_", " ")
     low, value, high = (
-        f"{scale * x:+z.3g}" for x in (difference.low, difference.difference, difference.high)
+        _signed(scale * x) for x in (difference.low, difference.difference, difference.high)
     )
     verdict = "not inferior" if is_shown else "not shown to be non-inferior"
     margin = f"{scale * rule.margin:.3g}{unit}"

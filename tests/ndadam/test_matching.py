@@ -300,7 +300,7 @@ def test_a_window_that_drifts_by_more_than_the_tolerance_is_no_match():
 
     assert moved.value == pytest.approx(-0.1, abs=0.02)
     assert finding.state == "not shown"
-    assert "still moves by -9" in finding.sentence
+    assert "still moves by \N{MINUS SIGN}9" in finding.sentence
 
 
 def test_curves_that_cross_are_no_match_by_schedule():

@@ -259,6 +259,11 @@ def test_non_inferiority_needs_the_whole_interval_below_the_margin(worse, shown)
     assert words in found["sentence"]
     assert "by a margin of 0.5 points" in found["sentence"]
     assert "over 6 fresh seeds each" in found["sentence"]
+    said = re.search(r"source is (\S+) points, 95 % interval (\S+) to (\S+),", found["sentence"])
+    assert [float(number.replace("\N{MINUS SIGN}", "-")) for number in said.groups()] == [
+        pytest.approx(100 * found["difference"][key], rel=6e-3) for key in ("value", "low", "high")
+    ]
+    assert all(number[0] in "+\N{MINUS SIGN}" for number in said.groups())
 
 
 def test_the_comparison_is_a_stage_that_a_new_process_goes_on_with():
