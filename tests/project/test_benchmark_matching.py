@@ -2,6 +2,9 @@
 
 import json
 import math
+import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,7 +130,7 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
     paths = write_plots(tmp_path, tmp_path / "plots")
 
     assert "- matched against tuned SGD: +0.10 points [-0.10, +0.30], not inferior" in shown
-    assert "| least squares | 0.0503 | 0.0490 |" in shown
+    assert "| least squares | 0.0503 | 0.0516 | 0.0490 |" in shown
     assert "- α^v 0.05, by hand: SGD over ND-Adam 1.200, inside ±5 % for 0.30" in shown
     assert "- α^v 0.06, matched: not trained" in shown
     assert "| 0 to 4,000 | 1.25 | 1.25 to 1.25 | 1.00 | 22.3 % |" in shown
@@ -136,6 +139,17 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
     assert "Test errors of SGD, ND-Adam by hand, matched: 4.50 %, –; seconds: 10, 11." in shown
     assert sorted(path.name for path in paths) == ["matching-paper.svg", "matching-worth-mlp.svg"]
     assert all("</svg>" in path.read_text() for path in paths)
+
+
+def test_the_papers_rates_in_the_docs_are_those_of_the_kept_part(tmp_path):
+    benchmarks = Path(__file__).parents[2] / "docs" / "benchmarks"
+    shutil.copy(benchmarks / "matching-paper.json", tmp_path / "paper.json")
+    rows = re.findall(r"^\| (least squares|equal \w+) \| (.*) \|$", table(tmp_path), re.MULTILINE)
+    text = (benchmarks / "matching.md").read_text("utf-8").replace("**", "")
+
+    assert len(rows) == 3
+    for criterion, rates in rows:
+        assert f"| {criterion} | {rates} |" in text
 
 
 def test_the_papers_setting_is_answered_from_its_measured_curves(tmp_path):

@@ -86,3 +86,52 @@ def test_the_followed_run_s_table_is_that_of_the_kept_runs() -> None:
         assert free == f"{sgd[i] / follows[i]:.2f}"
     metrics = json.loads(followed.read_text("utf-8"))["metrics"]
     assert f"**{100 * metrics['test_error']:.2f} %**" in text
+
+
+# --- How far each arm is off the curve that was followed -----------------------------------------
+
+
+def test_how_far_arms_are_off_the_followed_curve_is_that_of_the_kept_runs() -> None:
+    benchmarks = RESULTS.parent / "benchmarks"
+    part = json.loads((benchmarks / "matching-paper.json").read_text("utf-8"))
+    layers = [curves["sgd"] for name, curves in part["curves"].items() if "/" in name]
+    followed = [statistics.fmean(values) for values in zip(*layers, strict=True)]
+    runs = RESULTS / "cifar10" / "runs"
+    arms = {
+        "ND-Adam in closed loop": list((RESULTS / "cifar10-follow" / "runs").glob("*.json")),
+        "SGD itself, other seeds": [runs / f"cc7f6e951f82dea9-{seed}.json" for seed in range(3)],
+        "ND-Adam at 0.05": [runs / f"cfb975ee2e1ca663-{seed}.json" for seed in range(3)],
+    }
+    text = (benchmarks / "matching.md").read_text("utf-8")
+
+    for arm, paths in arms.items():
+        off = [_off(_curve(path), followed, part["stretch"]) for path in paths]
+        cells = [_range_of(values) for values in zip(*off, strict=True)]
+        assert f"| {arm} | {' | '.join(cells)} |" in text
+
+
+def _off(curve: dict[int, float], followed: list[float], stretch: int) -> tuple[float, ...]:
+    """RMS in logs of means of ten reports, of single ones, and of those after 66,000 steps."""
+    logs = {
+        step: math.log(value / _between(followed, step / stretch - 0.5))
+        for step, value in curve.items()
+        if 4000 <= step <= 76_000
+    }
+    until = [log for step, log in logs.items() if step <= 66_000]
+    lots = [statistics.fmean(until[i : i + 10]) for i in range(0, len(until) - 9, 10)]
+    return _rms(lots), _rms(until), _rms([log for step, log in logs.items() if step > 66_000])
+
+
+def _between(values: list[float], at: float) -> float:
+    share = at - int(at)
+    return (1 - share) * values[int(at)] + share * values[int(at) + 1]
+
+
+def _rms(values: list[float]) -> float:
+    return math.sqrt(statistics.fmean(value * value for value in values))
+
+
+def _range_of(shares: tuple[float, ...]) -> str:
+    """Whole percent from ten on, one digit after the point below."""
+    low, high = (f"{100 * end:.{0 if end > 0.1 else 1}f}" for end in (min(shares), max(shares)))
+    return f"{low} %" if len(shares) == 1 else f"{low} to {high} %"
