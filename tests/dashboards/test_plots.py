@@ -293,6 +293,21 @@ class TestMatchPlots:
 
         assert band["y"] == pytest.approx([0.0105, 0.021, 0.02 / 1.05, 0.01 / 1.05])
 
+    def test_a_curve_that_falls_to_nothing_opens_on_its_larger_part(self) -> None:
+        """The axis begins at 1.2 times below a five-hundredth of the largest value."""
+        plot = self.plot(
+            steps=[0, 1],
+            source=[0.012, 1e-9],
+            target=[0.01, 1e-9],
+            target_low=[0.01, 1e-9],
+            target_high=[0.01, 1e-9],
+            formula=[],
+        )
+        axis = plot.figure["layout"]["yaxis"]
+
+        assert axis["range"] == pytest.approx([math.log10(2e-5), math.log10(0.0156)])
+        assert "0.001" in axis["ticktext"]
+
     def test_the_ratio_is_drawn_thick_exactly_where_it_is_inside(self) -> None:
         plot = self.plot()
         result = match_result()
