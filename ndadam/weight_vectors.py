@@ -5,7 +5,7 @@ of a convolution. V is the number of vectors of a parameter, D their length.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -141,6 +141,15 @@ def weight_vectors(model: nn.Module) -> list[WeightVectors]:
         for a in assign_parameters(model)
         if a.vector_dim is not None and a.layer is not None and a.tied_to is None
     ]
+
+
+def refuse_without_vectors(model: nn.Module, vectors: Sequence[WeightVectors]) -> None:
+    """Raise ValueError if ``vectors`` of ``model`` are none."""
+    if not vectors:
+        raise ValueError(
+            f"model must hold weight vectors (rows of layers), and {type(model).__name__} has "
+            "none: ndadam.describe_groups(model) says why each parameter is a scalar"
+        )
 
 
 def _own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, nn.Parameter]]:
