@@ -23,7 +23,8 @@ from ndadam.loss_scale import held_where, skips_step, unscale_
 from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
 from ndadam.shadow import ShadowMoments
-from ndadam.weight_vectors import weight_vectors
+from ndadam.step_hooks import StepHooks
+from ndadam.weight_vectors import refuse_without_vectors, weight_vectors
 
 
 class Phase(Enum):
@@ -95,6 +96,7 @@ class EffectiveLR:
         held = {p for group in optimizer.param_groups for p in group["params"]}
         measured = [v for v in found if v.parameter in held]
         if not measured:
+            refuse_without_vectors(model, found)
             raise ValueError(
                 "optimizer must train weight vectors of model, and trains none of the "
                 f"{len(found)} parameters that have any: was it made of another model, or before "
@@ -115,16 +117,11 @@ class EffectiveLR:
         self._records: list[Tensor] = []
         self._steps: list[int] = []
         self._skipped: Tensor | None = None  # whether the step under way is, where it may be
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._hooks = StepHooks(optimizer, self._before_step, self._after_step)
 
     def _allocate(self) -> None:
         self._w, self._dw, self._grad = (self.rows.elements() for _ in range(3))
-        self._w_views = self.rows.views(self._w)
-        self._dw_views = self.rows.views(self._dw)
-        self._grad_views = self.rows.views(self._grad)
+        self._make_views()
         counts = torch.tensor(self.rows.counts, device="cpu")
         index = torch.repeat_interleave(counts)
         self._layer_index = index.to(self.rows.device)
@@ -132,6 +129,15 @@ class EffectiveLR:
         numbers = len(_quantities(self._split is not None)) * len(counts)
         #: The newest record, where a graph writes it: shares of all vectors, then of each layer.
         self._latest = self.rows.numbers(numbers + (1 if self._shadow is None else 2))
+
+    def _make_views(self) -> None:
+        self._w_views = self.rows.views(self._w)
+        self._dw_views = self.rows.views(self._dw)
+        self._grad_views = self.rows.views(self._grad)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_views()  # pickle keeps no two tensors in one memory
 
     @property
     def phase(self) -> Phase:
@@ -155,8 +161,7 @@ class EffectiveLR:
 
     def detach(self) -> None:
         """Stop measuring for good; what was recorded can still be read."""
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.remove()
 
     def drain(self) -> DynamicsRecord:
         """Hand out what was recorded since the last call. Waits for the device once."""

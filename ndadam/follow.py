@@ -22,7 +22,8 @@ from ndadam.loss_scale import skips_step
 from ndadam.optimizer_laws import OptimizerSetting, step_ratio, tangential_factor
 from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
-from ndadam.weight_vectors import weight_vectors
+from ndadam.step_hooks import StepHooks
+from ndadam.weight_vectors import refuse_without_vectors, weight_vectors
 
 #: Steps between two corrections, in lengths 1 / (1 - beta1) of the first moment. A step's length is
 #: its rate times that of the first moment, which the next steps mostly share: within half a length
@@ -83,8 +84,10 @@ class FollowCurve:
         self._optimizer = optimizer
         groups = self._groups()
         held = {p for group in groups for p in group["params"]}
-        vectors = [v for v in weight_vectors(model) if v.parameter in held]
+        found = weight_vectors(model)
+        vectors = [v for v in found if v.parameter in held]
         if not vectors:
+            refuse_without_vectors(model, found)
             raise ValueError(
                 "optimizer must be NDAdam with weight vectors of model in a group with vector_dim"
             )
@@ -104,10 +107,7 @@ class FollowCurve:
         self._count = 0
         self._before = self._rows.elements()
         self._after = self._rows.elements()
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._hooks = StepHooks(optimizer, self._before_step, self._after_step)
 
     def rate(self) -> float:
         """alpha^v of the next step: 0 where the curve is 0.
@@ -132,8 +132,7 @@ class FollowCurve:
 
     def detach(self) -> None:
         """Stop measuring; the rate stays where it is."""
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.remove()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on after a restart, bit for bit."""

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from ndadam.model_copy import copy_of, same_randomness_after
 from ndadam.residual_streams import Stream, find_streams
-from ndadam.weight_vectors import WeightVectors, weight_vectors
+from ndadam.weight_vectors import WeightVectors, refuse_without_vectors, weight_vectors
 
 Loss = Callable[[nn.Module, Any], Tensor]
 
@@ -149,11 +149,7 @@ def converted(batch: Any, dtype: torch.dtype) -> Any:
 
 def refuse_nothing_to_probe(model: nn.Module, vectors: Sequence[WeightVectors]) -> None:
     """Raise ValueError for a model in which no weight vector is trained."""
-    if not vectors:
-        raise ValueError(
-            f"model must hold weight vectors (rows of layers), and {type(model).__name__} has "
-            "none: ndadam.describe_groups(model) says why each parameter is a scalar"
-        )
+    refuse_without_vectors(model, vectors)
     if not any(v.parameter.requires_grad for v in vectors):
         raise ValueError(
             "model must train some of its weight vectors, and all of them are frozen "

@@ -13,7 +13,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from ndadam.ndadam import NDAdam
 from ndadam.optimizer_laws import OptimizerSetting
 from ndadam.param_groups import param_groups
-from ndadam.weight_vectors import weight_vectors
+from ndadam.weight_vectors import refuse_without_vectors, weight_vectors
 
 Source = OptimizerSetting | Optimizer | Mapping[str, Any]
 
@@ -35,6 +35,7 @@ def setting_of_optimizer(optimizer: Optimizer, model: nn.Module) -> OptimizerSet
     name = _name(optimizer)
     groups = list(_vector_groups(optimizer, model))
     if not groups:
+        refuse_without_vectors(model, weight_vectors(model))
         raise ValueError("optimizer must train weight vectors of model, and trains none of them")
     if name == "ndadam":
         groups = [group for group in groups if group["vector_dim"] is not None]
