@@ -339,9 +339,8 @@ def judge(
         elif abs(ratio.value) >= bound:
             reason = "the measured ratio lies outside the tolerance"
         else:
-            reason = "the interval reaches outside the tolerance; more seeds or steps narrow it"
-            if seeds_help:
-                reason += f" ({_seeds_enough(ratio, bound, num_seeds)} would, if the ratio stays)"
+            reason = "the interval reaches outside the tolerance; "
+            reason += _what_helps(ratio, bound, num_seeds if seeds_help else None)
     elif moved is not None and _drifts(moved, bound):
         moves = f"{100 * math.expm1(moved.value):+z.1f}".replace("-", "\N{MINUS SIGN}")
         reason = (
@@ -357,11 +356,21 @@ def judge(
     )
 
 
-def _seeds_enough(ratio: LogRatio, bound: float, num_seeds: int) -> str:
-    """Seeds with which an interval around the same ratio would be inside ``bound``, in words."""
+def _what_helps(ratio: LogRatio, bound: float, num_seeds: int | None) -> str:
+    """How an interval around a ratio inside ``bound`` comes inside; None: seeds have no part."""
+    narrow = "more seeds or steps narrow it"
+    if num_seeds is None:
+        return narrow
     room = bound - abs(ratio.value)
     enough = max(num_seeds + 1, math.ceil(num_seeds * (ratio.half_width / room) ** 2))
-    return f"about {enough} seeds" if enough <= _MANY_SEEDS else f"more than {_MANY_SEEDS} seeds"
+    if enough <= _MANY_SEEDS:
+        return f"{narrow} (about {enough} seeds would, if the ratio stays)"
+    if ratio.half_width < bound:
+        # The interval is short enough: it lies in the wrong place.
+        return (
+            "the ratio lies too near its edge: calibrating on more seeds helps, judging on more not"
+        )
+    return f"{narrow} (more than {_MANY_SEEDS} seeds would, if the ratio stays)"
 
 
 def _drifts(moved: LogRatio, bound: float) -> bool:

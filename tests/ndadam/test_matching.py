@@ -267,6 +267,12 @@ def ratio_of(low, high):
         # 3 (0.045 / (0.0488 - 0.015))^2 = 5.3 seeds.
         (-0.03, 0.06, "not shown", r"more seeds or steps narrow it \(about 6 seeds would, if"),
         (-0.03, 0.126, "not shown", "more than 64 seeds would"),
+        (
+            -0.057,
+            -0.039,
+            "not shown",
+            "tolerance; the ratio lies too near its edge: calibrating on",
+        ),
         (0.06, 0.09, "not shown", "differ by more than the tolerance"),
         (0.01, 0.11, "not shown", "lies outside the tolerance"),
     ],
