@@ -6,6 +6,7 @@ Sec. 2.2). N vectors of L layers hold P elements.
 
 from collections.abc import Sequence
 from enum import Enum
+from numbers import Real
 from typing import Any
 
 import torch
@@ -20,10 +21,11 @@ from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
 from ndadam.group_settings import GroupSettings
 from ndadam.headline import Headline
 from ndadam.loss_scale import held_where, skips_step, unscale_
+from ndadam.number_checks import refuse_unless_whole
 from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
 from ndadam.shadow import ShadowMoments
-from ndadam.step_hooks import StepHooks
+from ndadam.step_hooks import StepHooks, refuse_no_optimizer
 from ndadam.weight_vectors import refuse_without_vectors, weight_vectors
 
 
@@ -75,6 +77,7 @@ class EffectiveLR:
     Raises:
         ValueError: ``every`` < 1 or not whole, betas outside [0, 1), no weight vectors in
             ``optimizer``, or a ``probe`` of another model.
+        TypeError: What is no model, no optimizer or no result of a probe.
     """
 
     def __init__(
@@ -88,11 +91,10 @@ class EffectiveLR:
         probe: ProbeResult | None = None,
         first_step: int = 0,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every must be >= 1, got {every}")
-        if every != int(every):
-            raise ValueError(f"every must be a whole number of steps, got {every}")
+        _refuse_every(every)
+        refuse_unless_whole("first_step", first_step, 0)
         found = weight_vectors(model)
+        refuse_no_optimizer(optimizer)
         held = {p for group in optimizer.param_groups for p in group["params"]}
         measured = [v for v in found if v.parameter in held]
         if not measured:
@@ -348,6 +350,13 @@ def _quantities(with_split: bool) -> list[str]:
     """Recorded per layer, in order."""
     ratios = ["projection_ratio", "projection_ratio_on_w"] if with_split else []
     return [*_MEAN_SQUARES, "radial_gradient", *ratios]
+
+
+def _refuse_every(every: Any) -> None:
+    if not isinstance(every, Real) or not float(every) >= 1:
+        raise ValueError(f"every must be >= 1, got {every!r}")
+    if not float(every).is_integer():
+        raise ValueError(f"every must be a whole number of steps, got {every}")
 
 
 def _listed(parts: set[str]) -> str:

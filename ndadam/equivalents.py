@@ -128,7 +128,7 @@ def equivalents(
     gain = _gain(dynamics)
     is_constant = all(lr_schedule(step) == 1 for step in steps)
     criterion = criterion or ("stationary" if is_constant else "least_squares")
-    target = OptimizerSetting("ndadam", betas=betas or _betas(source))
+    target = OptimizerSetting("ndadam", betas=_betas(source) if betas is None else betas)
     found = predict(source, target, num_steps=num_steps, factor=lr_schedule, level=level, gain=gain)
     return Equivalents(
         source=source,

@@ -19,10 +19,11 @@ from ndadam.first_steps import start_up
 from ndadam.headline import Headline
 from ndadam.lag import Factor
 from ndadam.loss_scale import skips_step
+from ndadam.number_checks import refuse_unless_whole
 from ndadam.optimizer_laws import OptimizerSetting, step_ratio, tangential_factor
 from ndadam.probe import ProbeResult
 from ndadam.row_buffer import RowBuffer
-from ndadam.step_hooks import StepHooks
+from ndadam.step_hooks import StepHooks, refuse_no_optimizer
 from ndadam.weight_vectors import refuse_without_vectors, weight_vectors
 
 #: Steps between two corrections, in lengths 1 / (1 - beta1) of the first moment. A step's length is
@@ -65,6 +66,7 @@ class FollowCurve:
 
     Raises:
         ValueError: ``optimizer`` holds no weight vectors in groups with ``vector_dim``.
+        TypeError: What is no model, no optimizer or no result of a probe.
     """
 
     def __init__(
@@ -81,10 +83,12 @@ class FollowCurve:
                 "curve must be a function of the step that returns an effective learning rate, got "
                 f"{curve!r}"
             )
+        refuse_unless_whole("first_step", first_step, 0)
+        found = weight_vectors(model)
+        refuse_no_optimizer(optimizer)
         self._optimizer = optimizer
         groups = self._groups()
         held = {p for group in groups for p in group["params"]}
-        found = weight_vectors(model)
         vectors = [v for v in found if v.parameter in held]
         if not vectors:
             refuse_without_vectors(model, found)

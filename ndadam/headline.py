@@ -61,6 +61,8 @@ class Headline:
 
 
 def _refuse_other_models(rows: RowBuffer, probe: ProbeResult) -> None:
+    if not isinstance(probe, ProbeResult):
+        raise TypeError(f"probe must be what ndadam.probe returns, got {type(probe).__name__}")
     for v in rows.vectors:
         judged = len(probe.classes.get(v.layer, ()))
         if judged != v.count:

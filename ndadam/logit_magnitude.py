@@ -1,5 +1,6 @@
 """The size of the logits during training, which Fig. 3 of arXiv:1709.04546 shows."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -16,6 +17,11 @@ def logit_rms(logits: Tensor) -> Tensor:
     if values.dtype not in (torch.float32, torch.float64):
         values = values.float()
     return values.square().mean().sqrt()
+
+
+def _refuse_every(every: Any) -> None:
+    if not isinstance(every, Integral) or every < 1:
+        raise ValueError(f"every must be >= 1, got {every!r}: a whole number of passes")
 
 
 class LogitMagnitude:
@@ -35,13 +41,14 @@ class LogitMagnitude:
         every: Training passes between two records.
 
     Raises:
-        ValueError: ``every`` < 1.
-        TypeError: ``head`` returns something else than a tensor, when it is called.
+        ValueError: ``every`` < 1 or not whole.
+        TypeError: ``head`` is no module, or, when it is called, returns no tensor.
     """
 
     def __init__(self, head: nn.Module, every: int = 1) -> None:
-        if every < 1:
-            raise ValueError(f"every must be >= 1, got {every}")
+        _refuse_every(every)
+        if not isinstance(head, nn.Module):
+            raise TypeError(f"head must be an nn.Module, got {type(head).__name__}")
         self.every = every
         self._passes = 0
         self._records: list[Tensor] = []

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 from ndadam.blocks import FEWEST_BLOCKS
 from ndadam.lag import Factor
@@ -106,13 +108,13 @@ class Question:
 
 
 def _refuse_values(
-    num_steps: int, criterion: Criterion | None, tolerance: float, lr_schedule: Factor
+    num_steps: int, criterion: Criterion | None, tolerance: Any, lr_schedule: Factor
 ) -> None:
     refuse_length(num_steps)
     refuse_criterion(criterion)
-    if not 0 < tolerance <= _LARGEST_TOLERANCE:
+    if not isinstance(tolerance, Real) or not 0 < float(tolerance) <= _LARGEST_TOLERANCE:
         raise ValueError(
             f"tolerance must be above 0 and at most {_LARGEST_TOLERANCE}, a ratio minus 1 "
-            f"(0.05 is 5 %), got {tolerance}"
+            f"(0.05 is 5 %), got {tolerance!r}"
         )
     refuse_schedule(lr_schedule, range(num_steps), num_steps)

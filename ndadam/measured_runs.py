@@ -104,8 +104,13 @@ class Loop:
 def endless(batches: Batches, seed: int) -> Iterator[Any]:
     """Batches one after the other, from the start again when they end.
 
-    Raises ValueError for batches that cannot be gone through again.
+    Raises ValueError for batches that cannot be gone through again, TypeError for what is none.
     """
+    if not (callable(batches) or hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
+        raise TypeError(
+            "batches must be a list, a DataLoader or a function of the seed, got "
+            f"{type(batches).__name__}"
+        )
     while True:
         count = 0
         for batch in batches(seed) if callable(batches) else batches:

@@ -100,12 +100,14 @@ def probe(
             pass; an empty list: no streams.
 
     Raises:
-        TypeError: ``model`` is no module.
+        TypeError: ``model`` is no module, ``loss`` no function.
         ValueError: Nothing to probe: no weight vectors, all of them frozen, a loss that is no
             finite scalar of the model, a model that cannot be copied.
     """
     vectors = weight_vectors(model)
     refuse_nothing_to_probe(model, vectors)
+    if not callable(loss):
+        raise TypeError(f"loss must be a function of the model and a batch, got {loss!r}")
     found = gradients(model, batch, loss)
     own = getattr(model, "residual_groups", None)
     if residual_groups is None and callable(own):

@@ -40,6 +40,10 @@ class Scaled(nn.Module):
         self, layer: nn.Module, activation: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         super().__init__()
+        if not isinstance(layer, nn.Module):
+            raise TypeError(f"layer must be an nn.Module, got {type(layer).__name__}")
+        if activation is not None and not callable(activation):
+            raise TypeError(f"activation must be a function or None, got {activation!r}")
         self._vector_dim = _vector_dim_of(layer)
         weight = layer.weight
         assert isinstance(weight, Tensor)

@@ -4,9 +4,14 @@ Section 4 of arXiv:1709.04546. N images, C classes. Equations count every number
 paper, so the gradient of the softmax is (18), its limits (19) and (20), the penalty (21).
 """
 
+from numbers import Real
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from ndadam.number_checks import refuse_unless_whole
 
 
 class BatchNormSoftmax(nn.BatchNorm1d):
@@ -29,6 +34,7 @@ class BatchNormSoftmax(nn.BatchNorm1d):
     def __init__(
         self, num_classes: int, gamma_c: float, eps: float = 1e-3, momentum: float = 0.1
     ) -> None:
+        refuse_unless_whole("num_classes", num_classes, 1)
         _check_gamma(gamma_c)
         super().__init__(num_classes, eps=eps, momentum=momentum)
         self.gamma_c = gamma_c
@@ -61,9 +67,9 @@ def batch_norm_softmax(
     return functional.batch_norm(logits, None, None, weight, bias, training=True, eps=eps)
 
 
-def _check_gamma(gamma_c: float) -> None:
-    if not gamma_c > 0:
-        raise ValueError(f"gamma_c must be > 0, got {gamma_c}")
+def _check_gamma(gamma_c: Any) -> None:
+    if not isinstance(gamma_c, Real) or not float(gamma_c) > 0:
+        raise ValueError(f"gamma_c must be > 0, got {gamma_c!r}")
 
 
 def logit_penalty(logits: Tensor, lambda_c: float) -> Tensor:

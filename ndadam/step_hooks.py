@@ -10,6 +10,14 @@ from torch.utils.hooks import RemovableHandle
 Hook = Callable[[Optimizer, Any, Any], None]
 
 
+def refuse_no_optimizer(optimizer: Any) -> None:
+    """Raise TypeError unless it is torch's or a subclass of it."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}"
+        )
+
+
 class StepHooks:
     """Registers ``before`` and ``after`` with ``optimizer`` until ``remove``.
 

@@ -13,6 +13,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from ndadam.ndadam import NDAdam
 from ndadam.optimizer_laws import OptimizerSetting
 from ndadam.param_groups import param_groups
+from ndadam.step_hooks import refuse_no_optimizer
 from ndadam.weight_vectors import refuse_without_vectors, weight_vectors
 
 Source = OptimizerSetting | Optimizer | Mapping[str, Any]
@@ -142,13 +143,12 @@ def refuse_untrainable(setting: OptimizerSetting) -> None:
 def _name(optimizer: Optimizer) -> Any:
     if isinstance(optimizer, NDAdam):
         return "ndadam"
-    # torch's AdamW is an Adam whose decay is decoupled.
-    if isinstance(optimizer, AdamW) or optimizer.defaults.get("decoupled_weight_decay"):
-        return "adamw"
     if isinstance(optimizer, Adam):
-        return "adam"
+        # torch's AdamW is an Adam whose decay is decoupled.
+        return "adamw" if optimizer.defaults.get("decoupled_weight_decay") else "adam"
     if isinstance(optimizer, SGD):
         return "sgd"
+    refuse_no_optimizer(optimizer)
     raise ValueError(
         "optimizer must be torch's SGD, Adam or AdamW, or NDAdam, whose laws are known; got "
         f"{type(optimizer).__name__}: measure its effective learning rate with EffectiveLR"
