@@ -68,7 +68,8 @@ class EffectiveLR:
             write to one channel enter the headline together. With a ``probe`` those that it found.
         probe: Result of ``ndadam.probe``: only vectors that it found invariant, alone or jointly,
             enter the headline. Without it all do.
-        first_step: Number of the next optimizer step, for a run that goes on.
+        first_step: Number of the next optimizer step, for a run that goes on; below 0 for steps
+            before the run.
 
     Attributes:
         recording: Set to False to pause, as outside a window.
@@ -92,7 +93,7 @@ class EffectiveLR:
         first_step: int = 0,
     ) -> None:
         _refuse_every(every)
-        refuse_unless_whole("first_step", first_step, 0)
+        refuse_unless_whole("first_step", first_step)
         found = weight_vectors(model)
         refuse_no_optimizer(optimizer)
         held = {p for group in optimizer.param_groups for p in group["params"]}

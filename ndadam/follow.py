@@ -83,7 +83,7 @@ class FollowCurve:
                 "curve must be a function of the step that returns an effective learning rate, got "
                 f"{curve!r}"
             )
-        refuse_unless_whole("first_step", first_step, 0)
+        refuse_unless_whole("first_step", first_step)
         found = weight_vectors(model)
         refuse_no_optimizer(optimizer)
         self._optimizer = optimizer

@@ -42,10 +42,11 @@ def refuse_unless_fraction(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be in [0, 1), got {value!r}")
 
 
-def refuse_unless_whole(name: str, value: Any, least: int) -> None:
-    """Raise ValueError unless it is a whole number of at least ``least``."""
-    if not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+def refuse_unless_whole(name: str, value: Any, least: int | None = None) -> None:
+    """Raise ValueError unless it is a whole number, of at least ``least`` where that is given."""
+    if not isinstance(value, Integral) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise ValueError(f"{name} must be a whole number{bound}, got {value!r}")
 
 
 def refuse_unless_steps(steps: Any) -> tuple[int, ...]:

@@ -309,6 +309,15 @@ def test_bad_arguments_are_refused(settings, message):
         EffectiveLR(model, sgd(model), **settings)
 
 
+def test_steps_before_a_run_may_count_below_0():
+    model = small_net()
+    optimizer = sgd(model)
+    dynamics = EffectiveLR(model, optimizer, every=3, first_step=-2)
+    train(model, optimizer, batches(6))
+
+    assert dynamics.drain().steps == [0, 3]
+
+
 def test_an_optimizer_without_weight_vectors_is_refused():
     model = small_net()
     optimizer = torch.optim.SGD([model[0].bias], lr=0.1)
