@@ -37,10 +37,11 @@ class BatchNormSoftmax(nn.BatchNorm1d):
         refuse_unless_whole("num_classes", num_classes, 1)
         _check_gamma(gamma_c)
         super().__init__(num_classes, eps=eps, momentum=momentum)
-        self.gamma_c = gamma_c
+        # A whole number would make a scale of whole numbers, which no batch norm takes.
+        self.gamma_c = float(gamma_c)
         # A buffer in place of the parameter: the scale is a hyperparameter, not state.
         del self.weight
-        self.register_buffer("weight", torch.full((num_classes,), gamma_c), persistent=False)
+        self.register_buffer("weight", torch.full((num_classes,), self.gamma_c), persistent=False)
 
     def reset_parameters(self) -> None:
         """Forget the statistics and the bias; every scale is ``gamma_c`` again.
@@ -68,7 +69,8 @@ def batch_norm_softmax(
 
 
 def _check_gamma(gamma_c: Any) -> None:
-    if not isinstance(gamma_c, Real) or not float(gamma_c) > 0:
+    single = isinstance(gamma_c, Tensor) and gamma_c.ndim == 0
+    if not (single or isinstance(gamma_c, Real)) or not float(gamma_c) > 0:
         raise ValueError(f"gamma_c must be > 0, got {gamma_c!r}")
 
 

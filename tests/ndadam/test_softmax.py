@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -80,7 +81,18 @@ def test_bn_softmax_ignores_the_size_of_the_logits(scale):
     torch.testing.assert_close(scaled, batch_norm_softmax(logits, 2.5, eps=1e-18), **EXACT)
 
 
-@pytest.mark.parametrize("gamma_c", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("gamma_c", [2, np.float32(2), torch.tensor(2)])
+def test_a_scale_is_any_single_number(gamma_c):
+    """A whole one would make a scale of whole numbers, which torch's batch norm refuses."""
+    module = BatchNormSoftmax(3, gamma_c)
+    logits = torch.randn(8, 3)
+
+    assert torch.equal(module(logits), BatchNormSoftmax(3, 2.0)(logits))
+    assert torch.equal(batch_norm_softmax(logits, gamma_c), batch_norm_softmax(logits, 2.0))
+    assert module.gamma_c == 2.0
+
+
+@pytest.mark.parametrize("gamma_c", [0.0, -1.0, float("nan"), torch.ones(1)])
 def test_a_scale_that_is_not_positive_is_refused(gamma_c):
     with pytest.raises(ValueError, match="gamma_c must be > 0, got"):
         BatchNormSoftmax(3, gamma_c)
