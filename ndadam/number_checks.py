@@ -3,6 +3,7 @@
 Imports only the standard library.
 """
 
+import reprlib
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from numbers import Integral, Real
@@ -54,7 +55,8 @@ def refuse_unless_steps(steps: Any) -> tuple[int, ...]:
     known = tuple(steps) if isinstance(steps, Iterable) else ()
     whole = all(isinstance(step, Integral) for step in known)
     if not known or not whole or any(a >= b for a, b in pairwise(known)):
-        raise ValueError(f"steps must be whole numbers that increase, at least one, got {steps!r}")
+        shown = reprlib.repr(steps)  # there may be thousands
+        raise ValueError(f"steps must be whole numbers that increase, at least one, got {shown}")
     return known
 
 

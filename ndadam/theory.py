@@ -262,7 +262,9 @@ def fit_rate(
             f"{len(weights)}, {len(effective_lr)} and {len(unit)} values"
         )
     if not any(map(operator.mul, weights, unit)):
-        raise ValueError(f"unit must be above 0 at a step that counts, got {unit!r}")
+        raise ValueError(
+            f"unit must be above 0 at a step that counts, got 0 at each of them (of {len(unit)})"
+        )
     if criterion == "least_squares":
         above = _sum(weights, effective_lr, unit)
         return above / _sum(weights, unit, unit)

@@ -181,7 +181,7 @@ def test_a_rate_of_0_moves_nothing_and_has_no_inverse():
         ),
         (
             lambda: fit_rate("least_squares", [1.0], [0.1], [0.0]),
-            r"^unit must be above 0 at a step that counts, got \[0.0\]$",
+            r"^unit must be above 0 at a step that counts, got 0 at each of them \(of 1\)$",
         ),
     ],
 )
