@@ -7,7 +7,6 @@ laws say of the first two.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.lockstep import TrainedRun
@@ -91,18 +90,23 @@ def paper_configs(steps: int = STEPS) -> tuple[TrainConfig, TrainConfig]:
     return sgd.resolved(), ndadam.resolved()
 
 
-def curves_by_law(steps: int, gain: float, at: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Effective learning rates of SGD and ND-Adam at these steps, by the laws with a measured A.
+def middles(part: dict[str, Any]) -> list[float]:
+    """Steps in the middle of the stretches whose means a result's curves hold."""
+    return [(i + 0.5) * part["stretch"] for i in range(len(part["curves"]["effective_lr"]["sgd"]))]
+
+
+def curves_by_law(part: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Effective learning rates of SGD and ND-Adam at the ``middles``, by the laws with measured A.
 
     Gradients are taken to keep their strength, and norms to begin at balance.
     """
-    found = []
+    steps, at, found = part["steps"], middles(part), []
     for config in paper_configs(steps):
         curve = lag_curve(
             setting_of(config),
             lambda step: _cosine(step, steps),
             tuple(range(0, steps, max(1, steps // 800))),
-            gain=gain,
+            gain=part["gain"],
         )
         found.append([interpolate(curve.steps, curve.effective_lr, step) for step in at])
     return found[0], found[1]
@@ -112,14 +116,17 @@ def _cosine(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def _window(values: list[float]) -> list[float]:
+def without_ends(values: list[float]) -> list[float]:
+    """Without the first and last 5 %, where all of it is measured."""
     n = len(values)
     return values[n // 20 : n - n // 20]
 
 
 def _log_ratio(criterion: Criterion, source: list[float], target: list[float]) -> float:
     """Log of source over target between 5 and 95 % of the run."""
-    return log_ratio(criterion, Pair(_window(source), _window(target)), least_block(0.9, EVERY))
+    return log_ratio(
+        criterion, Pair(without_ends(source), without_ends(target)), least_block(0.9, EVERY)
+    )
 
 
 def _follows(source: TrainedRun, target: TrainedRun) -> dict[str, float]:
@@ -129,7 +136,7 @@ def _follows(source: TrainedRun, target: TrainedRun) -> dict[str, float]:
     return {
         "source over target": math.exp(_log_ratio("least_squares", a, b)),
         "inside 5 %": fraction_inside(smooth(a, width), smooth(b, width), 0.05),
-        "rms log": rms_log_error(smooth(_window(a), width), smooth(_window(b), width)),
+        "rms log": rms_log_error(smooth(without_ends(a), width), smooth(without_ends(b), width)),
     }
 
 

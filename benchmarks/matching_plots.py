@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.matching_paper import curves_by_law
+from benchmarks.matching_paper import curves_by_law, middles
 from benchmarks.matching_table import kind_of
 
 
@@ -89,7 +89,7 @@ def _paper(part: dict[str, Any]) -> Any:
     above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
     above.set_title(f"SGD and ND-Adam at α$^v$ {part['by hand']['alpha_v']}")
     headline = part["curves"]["effective_lr"]
-    steps = [(i + 0.5) * part["stretch"] for i in range(len(headline["sgd"]))]
+    steps = middles(part)
     for name, label, colour in (("sgd", "SGD", "tab:blue"), ("ndadam", "ND-Adam", "tab:orange")):
         for layer, curves in part["curves"].items():
             if "/" in layer:
@@ -99,7 +99,7 @@ def _paper(part: dict[str, Any]) -> Any:
     above.legend()
     below.axhspan(1 / 1.05, 1.05, color="tab:green", alpha=0.2, label="±5 %")
     measured = zip(headline["sgd"], headline["ndadam"], strict=True)
-    by_law = zip(*curves_by_law(part["steps"], part["gain"], steps), strict=True)
+    by_law = zip(*curves_by_law(part), strict=True)
     below.semilogy(steps, [a / b for a, b in measured], color="black", label="measured")
     below.semilogy(steps, [a / b for a, b in by_law], "--", color="tab:red", label="by the laws")
     below.set_ylabel("SGD over ND-Adam")

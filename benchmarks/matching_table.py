@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.matching_paper import curves_by_law
+from benchmarks.matching_paper import curves_by_law, without_ends
 from ndadam.matching import Pair, log_ratio
 
 #: Where the paper's run is cut, in percent of it.
@@ -173,9 +173,7 @@ def _paper(part: dict[str, Any]) -> str:
 
 def _rates(part: dict[str, Any]) -> Iterator[str]:
     """Each criterion's alpha^v; beside the measured one the laws' over the same steps."""
-    curves, stretch = part["curves"]["effective_lr"], part["stretch"]
-    middles = [(i + 0.5) * stretch for i in range(len(curves["sgd"]))]
-    laws = Pair(*map(_inside, curves_by_law(part["steps"], part["gain"], middles)))
+    laws = Pair(*map(without_ends, curves_by_law(part)))
     for criterion, found in part["rates"].items():
         cells = [f"{found['predicted']:.4f}", "–", "–"]
         if found["measured"] is not None:
@@ -184,18 +182,11 @@ def _rates(part: dict[str, Any]) -> Iterator[str]:
         yield f"| {criterion.replace('_', ' ')} | {' | '.join(cells)} |"
 
 
-def _inside(values: list[float]) -> list[float]:
-    """Without the first and last 5 %, as the benchmark measures."""
-    n = len(values)
-    return values[n // 20 : n - n // 20]
-
-
 def _along(part: dict[str, Any]) -> Iterator[str]:
     """SGD over ND-Adam in parts of the run, measured and by the laws."""
     curves, stretch = part["curves"]["effective_lr"], part["stretch"]
-    middles = [(i + 0.5) * stretch for i in range(len(curves["sgd"]))]
     measured = _logs(curves["sgd"], curves["ndadam"])
-    by_law = _logs(*curves_by_law(part["steps"], part["gain"], middles))
+    by_law = _logs(*curves_by_law(part))
     yield (
         "| steps | SGD over ND-Adam at α^v "
         f"{part['by hand']['alpha_v']:g} | least to most | by the laws with A | RMS in logs |"
@@ -222,7 +213,7 @@ def _layers(part: dict[str, Any]) -> str:
     asked = []
     for name, curves in part["curves"].items():
         if "/" in name:
-            pair = Pair(_inside(curves["sgd"]), _inside(curves["ndadam"]))
+            pair = Pair(without_ends(curves["sgd"]), without_ends(curves["ndadam"]))
             rate = part["by hand"]["alpha_v"] * math.exp(log_ratio("least_squares", pair))
             asked.append(f"{name.partition('/')[2]} {rate:.4f}")
     return f"By least squares layers ask for: {', '.join(asked)}."

@@ -153,7 +153,7 @@ def layers_plot(
         layer_curves(quantity, layers),
         form,
         file_name=f"{sweep_id}-{number}-{_file_part(quantity)}",
-        empty="No curve of it was kept.",
+        empty="Nothing of it was reported or kept.",
     )
 
 

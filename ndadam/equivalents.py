@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from ndadam.effective_lr import EffectiveLR
 from ndadam.lag import Factor
-from ndadam.number_checks import refuse_length
+from ndadam.number_checks import refuse_unless_whole
 from ndadam.optimizer_laws import (
     OptimizerSetting,
     lr_of_effective_lr,
@@ -115,7 +115,7 @@ def equivalents(
         NoStationaryRate: For settings that have no answer; says what they have instead.
         ValueError: For the rest.
     """
-    refuse_length(num_steps)
+    refuse_unless_whole("num_steps", num_steps, 1)
     refuse_criterion(criterion)
     steps = range(0, num_steps, max(1, num_steps // 50))
     refuse_schedule(lr_schedule, steps, num_steps)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ndadam.number_checks import (
-    refuse_length,
     refuse_unless_positive,
     refuse_unless_steps,
     refuse_unless_whole,
@@ -53,7 +52,7 @@ class Curve:
 
 def grid(num_steps: int, segments: int) -> tuple[int, ...]:
     """Steps 0 … num_steps - 1 thinned evenly to at most ``segments`` + 1, both ends included."""
-    refuse_length(num_steps)
+    refuse_unless_whole("num_steps", num_steps, 1)
     refuse_unless_whole("segments", segments, 1)
     last = num_steps - 1
     count = min(segments, last)

@@ -1,11 +1,12 @@
 """The size of the logits during training, which Fig. 3 of arXiv:1709.04546 shows."""
 
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
+
+from ndadam.number_checks import refuse_unless_whole
 
 
 def logit_rms(logits: Tensor) -> Tensor:
@@ -17,11 +18,6 @@ def logit_rms(logits: Tensor) -> Tensor:
     if values.dtype not in (torch.float32, torch.float64):
         values = values.float()
     return values.square().mean().sqrt()
-
-
-def _refuse_every(every: Any) -> None:
-    if not isinstance(every, Integral) or every < 1:
-        raise ValueError(f"every must be >= 1, got {every!r}: a whole number of passes")
 
 
 class LogitMagnitude:
@@ -46,7 +42,7 @@ class LogitMagnitude:
     """
 
     def __init__(self, head: nn.Module, every: int = 1) -> None:
-        _refuse_every(every)
+        refuse_unless_whole("every", every, 1)
         if not isinstance(head, nn.Module):
             raise TypeError(f"head must be an nn.Module, got {type(head).__name__}")
         self.every = every

@@ -9,7 +9,7 @@ from typing import Any
 from ndadam.blocks import FEWEST_BLOCKS
 from ndadam.lag import Factor
 from ndadam.matching import least_block
-from ndadam.number_checks import refuse_length
+from ndadam.number_checks import refuse_unless_whole
 from ndadam.optimizer_laws import Level, OptimizerSetting, refuse_without_stationary_rate
 from ndadam.run_checks import refuse_criterion, refuse_schedule
 from ndadam.settling import or_forget_sooner, settling_steps
@@ -110,7 +110,7 @@ class Question:
 def _refuse_values(
     num_steps: int, criterion: Criterion | None, tolerance: Any, lr_schedule: Factor
 ) -> None:
-    refuse_length(num_steps)
+    refuse_unless_whole("num_steps", num_steps, 1)
     refuse_criterion(criterion)
     if not isinstance(tolerance, Real) or not 0 < float(tolerance) <= _LARGEST_TOLERANCE:
         raise ValueError(

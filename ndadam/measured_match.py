@@ -12,7 +12,6 @@ does through a service and a cluster.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 from torch import nn
@@ -42,6 +41,7 @@ from ndadam.matching import (
     smooth,
 )
 from ndadam.measured_runs import Batches, Loop, Loss, MeasuredRun, endless
+from ndadam.number_checks import refuse_unless_rate, refuse_unless_whole
 from ndadam.optimizer_laws import (
     NoStationaryRate,
     OptimizerSetting,
@@ -138,19 +138,13 @@ def match_rate(
         _numbers("seeds", seeds),
         None if window is None else _window(window),
     )
-    _refuse_numbers(max_corrections, alpha_s)
+    refuse_unless_whole("max_corrections", max_corrections, 0)
+    refuse_unless_rate("alpha_s", alpha_s)
     first = next(endless(batches, rule.seeds[0]))
     found = probe(model, first, loss)
     _refuse_without_invariant_vectors(found)
     loop = Loop(model, loss, batches, num_steps, found, alpha_s, decay_scalars, lr_schedule)
     return _Search(rule, loop, max_corrections, progress or (lambda sentence: None)).run()
-
-
-def _refuse_numbers(max_corrections: Any, alpha_s: Any) -> None:
-    if not isinstance(max_corrections, Integral) or max_corrections < 0:
-        raise ValueError(f"max_corrections must be >= 0, got {max_corrections!r}: a whole number")
-    if not isinstance(alpha_s, Real) or not 0 <= float(alpha_s) < math.inf:
-        raise ValueError(f"alpha_s must be finite and >= 0, got {alpha_s!r}")
 
 
 def _numbers(name: str, values: Sequence[int]) -> tuple[int, ...]:

@@ -13,12 +13,6 @@ from typing import Any
 _LEAST = 1e-50
 
 
-def refuse_length(num_steps: Any) -> None:
-    """Raise ValueError unless ``num_steps`` is a whole number of at least 1."""
-    if isinstance(num_steps, bool) or not isinstance(num_steps, Integral) or num_steps < 1:
-        raise ValueError(f"num_steps must be a whole number of at least 1, got {num_steps!r}")
-
-
 def refuse_unless_positive(name: str, value: Any) -> None:
     """Raise ValueError unless it is a number above 0 that formulas can hold."""
     if not isinstance(value, Real) or not _LEAST <= float(value) <= 1 / _LEAST:
@@ -45,7 +39,8 @@ def refuse_unless_fraction(name: str, value: Any) -> None:
 
 def refuse_unless_whole(name: str, value: Any, least: int | None = None) -> None:
     """Raise ValueError unless it is a whole number, of at least ``least`` where that is given."""
-    if not isinstance(value, Integral) or (least is not None and value < least):
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
         raise ValueError(f"{name} must be a whole number{bound}, got {value!r}")
 

@@ -218,8 +218,8 @@ def lr_law(setting: OptimizerSetting, gain: float = 1.0) -> Callable[[float], fl
     refuse_unless_positive("gain", gain)
     if setting.optimizer == "ndadam":
         beta1 = setting.betas[0]
-        ratio, c = step_ratio(beta1, gain), 2 * (1 - beta1) ** 2
-        return lambda e: e / ratio * (1 + e**2 / c)
+        ratio = step_ratio(beta1, gain)
+        return lambda e: e / ratio * _tangential_factor(e, beta1)
     if setting.optimizer == "sgd":
         slope = _sgd_slope(setting)
         return lambda e: e**2 / slope
@@ -282,6 +282,11 @@ def tangential_factor(effective_lr: float, beta1: float) -> float:
     """
     refuse_unless_rate("effective_lr", effective_lr)
     refuse_unless_fraction("beta1", beta1)
+    return _tangential_factor(effective_lr, beta1)
+
+
+def _tangential_factor(effective_lr: float, beta1: float) -> float:
+    """Without the questions, for the values of a curve."""
     return 1 + effective_lr**2 / (2 * (1 - beta1) ** 2)
 
 

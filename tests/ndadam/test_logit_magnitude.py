@@ -86,5 +86,7 @@ def test_a_module_that_returns_no_tensor_is_refused_by_name():
 
 @pytest.mark.parametrize("every", [0, -1])
 def test_a_period_below_one_is_refused(every):
-    with pytest.raises(ValueError, match=f"every must be >= 1, got {every}"):
+    with pytest.raises(
+        ValueError, match=f"every must be a whole number of at least 1, got {every}"
+    ):
         LogitMagnitude(nn.Linear(2, 2), every=every)

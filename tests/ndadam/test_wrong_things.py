@@ -66,7 +66,7 @@ def on_small(call):
         ),
         (
             on_small(lambda m, o: LogitMagnitude(m, every=1.5)),
-            "every must be >= 1, got 1.5: a whole",
+            "every must be a whole number of at least 1, got 1.5$",
         ),
         (lambda: LogitMagnitude(BATCH[0]), "head must be an nn.Module, got Tensor$"),
         (
@@ -86,8 +86,11 @@ def on_small(call):
         ),
         (lambda: BatchNormSoftmax(10, None), "gamma_c must be > 0, got None$"),
         (lambda: matched(tolerance="5 %"), "tolerance must be above 0 .*, got '5 %'$"),
-        (lambda: matched(max_corrections=1.5), "max_corrections must be >= 0, got 1.5: a whole"),
-        (lambda: matched(alpha_s="1e-3"), "alpha_s must be finite and >= 0, got '1e-3'$"),
+        (
+            lambda: matched(max_corrections=1.5),
+            "max_corrections must be a whole number of at least 0, got 1.5$",
+        ),
+        (lambda: matched(alpha_s="1e-3"), "alpha_s must be a number >= 0 .*, got '1e-3'$"),
         (lambda: matched(loss="cross_entropy"), "loss must be a function .* got 'cross_entropy'$"),
         (lambda: matched(batches=None), "batches must be a list, a DataLoader .* got NoneType$"),
     ],
