@@ -17,10 +17,10 @@ import torch
 
 from benchmarks.train import data_home, describe_machine
 from benchmarks.training_times import NETWORKS, WARM_UP, make_config, synchronize
-from worker import evaluation
-from worker.device import arithmetic, choose_device
-from worker.run_state import Run
-from worker.turns import Turn
+from worker.steps import evaluation
+from worker.steps.device import arithmetic, choose_device
+from worker.steps.turns import Turn
+from worker.training.run import Run
 
 #: Images looked at together.
 BATCHES = {"cpu": (64, 128), "cuda": (250, 264, 396, 500, 528, 792, 1000, 1056)}

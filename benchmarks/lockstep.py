@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sweeps.match_proposer import MatchProposer
-from sweeps.match_spec import MatchSpec
-from sweeps.proposals import Proposal
+from sweeps.match.match_spec import MatchSpec
+from sweeps.match.proposer import MatchProposer
 from sweeps.records import Attempt, Trial, TrialState
-from worker.measurement import Series
+from sweeps.search.protocol import Proposal
+from worker.report import Series
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.train import data_home, describe_machine
-from ndadam.statistics import welch
+from ndadam.statistics.inference import welch
 from worker import TrainConfig, train
 
 #: Deep enough for bf16 to hurt if it does, small enough for a run of seconds.

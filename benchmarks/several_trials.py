@@ -3,14 +3,14 @@
     python -m benchmarks.several_trials [--device cpu|cuda] [--json FILE]
         [--networks WRN-16-1 ...] [--steps-per-turn 10 ...] [--depth 3 ...]
 
-One thread gives every run its turn (``worker.side_by_side``). Every run is what ``worker.train``
-does, on CIFAR-10 or on noise of its shape where that is not prepared, with augmentation,
-diagnostics, a report and an evaluation of a tenth of the set per epoch. Images per second are those
-of all runs together, while all of them train: from the last second report to the first last but
-one. *of each* is the part of their steps that each run took, *host idle* the part of that time in
-which no run could go on. Memory is the most that was held, beside what ``worker.memory_plan`` says,
-CUDA's context apart. Several steps per turn and depths (turns that may wait for the card) are tried
-each with each.
+One thread gives every run its turn (``worker.card_sharing.round_robin``). Every run is what
+``worker.train`` does, on CIFAR-10 or on noise of its shape where that is not prepared, with
+augmentation, diagnostics, a report and an evaluation of a tenth of the set per epoch. Images per
+second are those of all runs together, while all of them train: from the last second report to the
+first last but one. *of each* is the part of their steps that each run took, *host idle* the part of
+that time in which no run could go on. Memory is the most that was held, beside what
+``worker.steps.memory_estimate`` says, CUDA's context apart. Several steps per turn and depths
+(turns that may wait for the card) are tried each with each.
 """
 
 import argparse
@@ -25,12 +25,12 @@ import torch
 
 from benchmarks.train import BATCH, data_home, describe_machine
 from worker import Report, TrainConfig
-from worker.datasets import dataset_info
-from worker.device import choose_device
-from worker.memory_plan import CONTEXT, memory_plan
-from worker.side_by_side import DEPTH, SideBySide, Turns
-from worker.train import train_in_turns
-from worker.turns import STEPS_PER_TURN
+from worker.card_sharing.round_robin import DEPTH, SideBySide, Turns
+from worker.data.prepared import dataset_info
+from worker.steps.device import choose_device
+from worker.steps.memory_estimate import CONTEXT, memory_plan
+from worker.steps.turns import STEPS_PER_TURN
+from worker.training.train import train_in_turns
 
 #: Depth, widening factor and numbers of trials at once.
 NETWORKS: dict[str, dict[str, tuple[int, float, tuple[int, ...]]]] = {

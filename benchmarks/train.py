@@ -44,9 +44,9 @@ from benchmarks.training_times import (
     seconds_of_two,
     whole_run,
 )
-from worker.config import TrainConfig
-from worker.datasets import Arrays, dataset_info, default_home, list_datasets, write_dataset
-from worker.digits import prepare_digits
+from worker.config.train_config import TrainConfig
+from worker.data.digits import prepare_digits
+from worker.data.prepared import Arrays, dataset_info, default_home, list_datasets, write_dataset
 
 Row = dict[str, Any]
 #: Seconds between two checkpoints, as ``worker.train`` has them.

@@ -53,8 +53,8 @@ def _start(network: str, dataset: str, home: Path, process_began: float) -> dict
     import torch
 
     from benchmarks.training_times import WARM_UP, make_config
-    from worker.device import arithmetic, choose_device
-    from worker.run_state import Run
+    from worker.steps.device import arithmetic, choose_device
+    from worker.training.run import Run
 
     def first_steps(seed: int, lr: float) -> dict[str, float]:
         marks = [time.perf_counter()]

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from ndadam import NDAdam, WideResNet, param_groups
 from worker import TrainConfig, train
-from worker.device import arithmetic, choose_device
-from worker.run_state import Run
+from worker.steps.device import arithmetic, choose_device
+from worker.training.run import Run
 
 #: (device, network) -> config fields. The network of a CPU is the quickstart's.
 NETWORKS: dict[str, dict[str, dict[str, Any]]] = {

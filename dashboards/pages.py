@@ -2,22 +2,20 @@
 
 from fastapi import APIRouter, Depends, Request
 
-from dashboards import (
-    action_pages,
-    compare_pages,
-    form_pages,
-    match_pages,
-    paper_pages,
-    plot_pages,
-    search_pages,
-    static_files,
-    sweep_pages,
-    trial_pages,
-)
-from dashboards.steering import Steering
-from dashboards.submitting import Submitting
-from dashboards.trial_pages import CheckpointFile, ListCheckpoints, ReadLog
-from sweeps.store import Store
+from dashboards.compare import pages as compare_pages
+from dashboards.forms import pages as form_pages
+from dashboards.match import pages as match_pages
+from dashboards.paper import pages as paper_pages
+from dashboards.sweep_pages import actions as action_pages
+from dashboards.sweep_pages import plots as plot_pages
+from dashboards.sweep_pages import search as search_pages
+from dashboards.sweep_pages import sweep as sweep_pages
+from dashboards.sweep_pages import trial as trial_pages
+from dashboards.sweep_pages.trial import CheckpointFile, ListCheckpoints, ReadLog
+from dashboards.web import static_files
+from dashboards.web.ports import Submitting
+from dashboards.web.steering import Steering
+from sweeps.store.store import Store
 
 #: In the order in which addresses are matched: what is literal before what is a pattern.
 PARTS = (

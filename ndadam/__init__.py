@@ -6,23 +6,18 @@ without loading torch.
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ndadam.dynamics import Balance, DynamicsRecord, Gain, LayerDynamics
-    from ndadam.effective_lr import EffectiveLR
-    from ndadam.equivalents import Equivalents, equivalents
-    from ndadam.logit_magnitude import LogitMagnitude, logit_rms
-    from ndadam.match_answer import MeasuredMatch
-    from ndadam.measured_match import match_alpha_v, match_rate
-    from ndadam.ndadam import NDAdam
-    from ndadam.param_groups import describe_groups, param_groups
-    from ndadam.probe import ProbeResult, probe
-    from ndadam.reference import NDAdamReference
-    from ndadam.scaled import Scaled, fold_batch_norm
-    from ndadam.softmax import (
+    from ndadam.dynamics.effective_lr import EffectiveLR
+    from ndadam.dynamics.logit_magnitude import LogitMagnitude, logit_rms
+    from ndadam.dynamics.records import Balance, DynamicsRecord, Gain, LayerDynamics
+    from ndadam.invariance.probe import ProbeResult, probe
+    from ndadam.matching.answer import MeasuredMatch
+    from ndadam.matching.equivalents import Equivalents, equivalents
+    from ndadam.matching.match import match_alpha_v, match_rate
+    from ndadam.matching.torch_settings import setting_of_optimizer
+    from ndadam.networks.batch_norm_softmax import (
         BatchNormSoftmax,
         batch_norm_softmax,
         logit_penalty,
@@ -30,43 +25,46 @@ if TYPE_CHECKING:
         softmax_gradient_limits,
         softmax_gradient_ratios,
     )
-    from ndadam.sync_batch_norm import convert_sync_batchnorm
-    from ndadam.torch_settings import setting_of_optimizer
-    from ndadam.weight_vectors import WeightVectors, weight_vectors
-    from ndadam.wide_resnet import WideResNet
+    from ndadam.networks.fixed_scale_norm import convert_sync_batchnorm
+    from ndadam.networks.wide_resnet import WideResNet
+    from ndadam.optimizer.ndadam import NDAdam
+    from ndadam.optimizer.param_groups import describe_groups, param_groups
+    from ndadam.optimizer.reference import NDAdamReference
+    from ndadam.vectors.scaled import Scaled, fold_batch_norm
+    from ndadam.vectors.weight_vectors import WeightVectors, weight_vectors
 
-_FILE_OF = {
-    "Balance": "dynamics",
-    "BatchNormSoftmax": "softmax",
-    "DynamicsRecord": "dynamics",
-    "EffectiveLR": "effective_lr",
-    "Equivalents": "equivalents",
-    "Gain": "dynamics",
-    "LayerDynamics": "dynamics",
-    "LogitMagnitude": "logit_magnitude",
-    "MeasuredMatch": "match_answer",
-    "NDAdam": "ndadam",
-    "NDAdamReference": "reference",
-    "ProbeResult": "probe",
-    "Scaled": "scaled",
-    "WeightVectors": "weight_vectors",
-    "WideResNet": "wide_resnet",
-    "batch_norm_softmax": "softmax",
-    "convert_sync_batchnorm": "sync_batch_norm",
-    "describe_groups": "param_groups",
-    "equivalents": "equivalents",
-    "fold_batch_norm": "scaled",
-    "logit_penalty": "softmax",
-    "logit_rms": "logit_magnitude",
-    "match_alpha_v": "measured_match",
-    "match_rate": "measured_match",
-    "param_groups": "param_groups",
-    "probe": "probe",
-    "setting_of_optimizer": "torch_settings",
-    "softmax_gradient": "softmax",
-    "softmax_gradient_limits": "softmax",
-    "softmax_gradient_ratios": "softmax",
-    "weight_vectors": "weight_vectors",
+_MODULE_OF = {
+    "Balance": "dynamics.records",
+    "BatchNormSoftmax": "networks.batch_norm_softmax",
+    "DynamicsRecord": "dynamics.records",
+    "EffectiveLR": "dynamics.effective_lr",
+    "Equivalents": "matching.equivalents",
+    "Gain": "dynamics.records",
+    "LayerDynamics": "dynamics.records",
+    "LogitMagnitude": "dynamics.logit_magnitude",
+    "MeasuredMatch": "matching.answer",
+    "NDAdam": "optimizer.ndadam",
+    "NDAdamReference": "optimizer.reference",
+    "ProbeResult": "invariance.probe",
+    "Scaled": "vectors.scaled",
+    "WeightVectors": "vectors.weight_vectors",
+    "WideResNet": "networks.wide_resnet",
+    "batch_norm_softmax": "networks.batch_norm_softmax",
+    "convert_sync_batchnorm": "networks.fixed_scale_norm",
+    "describe_groups": "optimizer.param_groups",
+    "equivalents": "matching.equivalents",
+    "fold_batch_norm": "vectors.scaled",
+    "logit_penalty": "networks.batch_norm_softmax",
+    "logit_rms": "dynamics.logit_magnitude",
+    "match_alpha_v": "matching.match",
+    "match_rate": "matching.match",
+    "param_groups": "optimizer.param_groups",
+    "probe": "invariance.probe",
+    "setting_of_optimizer": "matching.torch_settings",
+    "softmax_gradient": "networks.batch_norm_softmax",
+    "softmax_gradient_limits": "networks.batch_norm_softmax",
+    "softmax_gradient_ratios": "networks.batch_norm_softmax",
+    "weight_vectors": "vectors.weight_vectors",
 }
 _TORCH_FREE = ("matching", "statistics", "theory")
 
@@ -108,23 +106,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _TORCH_FREE:
         return importlib.import_module(f"ndadam.{name}")
-    if name not in _FILE_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'ndadam' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"ndadam.{_FILE_OF[name]}"), name)
+    value = getattr(importlib.import_module(f"ndadam.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_TORCH_FREE})
-
-
-class _Package(ModuleType):
-    """Keeps ``ndadam.probe`` the function when somebody imports the file of the same name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _FILE_OF and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

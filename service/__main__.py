@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C while it is still loading ends it quietly."""
     try:
-        from service.cli import app
+        from service.cli.app import app
     except KeyboardInterrupt:
         sys.exit(130)
     app(prog_name="ndsweep")

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from sweeps.retention_limits import Keep
-from worker.datasets import default_home
+from sweeps.retention.limits import Keep
+from worker.data.prepared import default_home
 
 DEFAULT_PORT = 8000
 DEFAULT_MLFLOW_PORT = 5000

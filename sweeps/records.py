@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
-from worker.measurement import Report
+from worker.report import Report
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class Trial:
     config_key: str
     #: What the trial is for in a match: "source", "calibration", "verdict"; "" in a sweep.
     role: str
-    #: Measurement as JSON values, or None. See worker.measurement.
+    #: Measurement as JSON values, or None. See worker.report.
     measurement: dict[str, Any] | None
     #: Last value of the objective, None if it never was finite.
     objective: float | None

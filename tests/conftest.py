@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated SQLite database to copy: migrating takes longer than most tests."""
-    from sweeps.store import Store
+    from sweeps.store.store import Store
 
     path = tmp_path_factory.mktemp("database") / "store.db"
     store = Store(f"sqlite:///{path}")

@@ -8,7 +8,7 @@
     └── HostLost           the process that trained the trials of a card has ended under them
 
 A config that cannot be trained (a batch larger than the set, a precision that the device lacks)
-raises ``worker.config.FieldError``, which names the field.
+raises ``worker.config.train_config.FieldError``, which names the field.
 """
 
 

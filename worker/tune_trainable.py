@@ -3,7 +3,7 @@
 Ray runs a Tune function in a thread of an actor and, with ``reuse_actors``, one after another in
 the same process: the data set stays loaded, and whatever a trial changed must be put back. A trial
 that shares its card with others is trained by the host of that card; the actor only passes on what
-it hears (``worker.device_host``).
+it hears (``worker.card_sharing.process``).
 """
 
 import logging
@@ -19,10 +19,10 @@ from typing import Any
 from ray import get_runtime_context, tune
 from ray.tune import get_context
 
-from worker.device_host_client import hosted_reports
-from worker.device_host_wire import host_address
-from worker.measurement import Report
-from worker.trial import trial_turns
+from worker.card_sharing.client import hosted_reports
+from worker.card_sharing.protocol import host_address
+from worker.report import Report
+from worker.training.trial import trial_turns
 
 #: What Tune's strict check and schedulers see when a report has no finite objective.
 WORST = 1e9
@@ -36,9 +36,10 @@ def trainable(params: dict[str, Any]) -> None:
     ({"metric", "direction"}; default: the smallest validation_error) and ``trials_per_gpu``, how
     many share a card (1). Each report is
     ``{"report": Report as JSON values, "objective": a finite number}``. The function returns
-    without a final report when a stop was requested (``worker.stop_file``); its checkpoint stands.
+    without a final report when a stop was requested (``worker.checkpoints.stop_file``);
+    its checkpoint stands.
     An attempt that goes on where another ended first reports again what that one did
-    (``worker.report_journal``).
+    (``worker.checkpoints.report_journal``).
     """
     task = params["task"]
     with _log_to(Path(task["log_path"])) as log:

@@ -15,7 +15,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-from ndadam.statistics import mean_interval
+from ndadam.statistics.inference import mean_interval
 
 #: Okabe and Ito's colours: told apart by colour-blind readers.
 STYLES = {

@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn import functional
 
 import ndadam
-from ndadam.measured_runs import Loop
-from ndadam.optimizer_laws import OptimizerSetting
+from ndadam.matching.runs import Loop
+from ndadam.theory.laws import OptimizerSetting
 
 torch.manual_seed(0)
 digits = load_digits()

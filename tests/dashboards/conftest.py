@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.testclient import TestClient
 
-from service.app import create_app
+from service.api.app import create_app
 from service.settings import Settings
-from sweeps.store import Store
+from sweeps.store.store import Store
 from tests.dashboards import seeding
-from worker.digits import prepare_digits
+from worker.data.digits import prepare_digits
 
 # Without a browser the other tests run all the same.
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
-    from tests.dashboards.browsing import Watched
+    from tests.dashboards.browser.browsing import Watched
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def empty_client(empty_store: Store, tmp_path: Path) -> TestClient:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    from tests.dashboards.serving import chromium
+    from tests.dashboards.browser.serving import chromium
 
     with chromium() as browser:
         yield browser
@@ -106,7 +106,7 @@ def browser() -> "Iterator[Browser]":
 @pytest.fixture(scope="module")
 def site(seeded: Seeded) -> Iterator[dict[str, str]]:
     """Address of every kind of page of a served, seeded store."""
-    from tests.dashboards.serving import served
+    from tests.dashboards.browser.serving import served
 
     with served(seeded.store, seeded.home) as url:
         yield {
@@ -129,7 +129,7 @@ def site(seeded: Seeded) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def context(browser: "Browser") -> "Iterator[BrowserContext]":
     """One cache for all pages, as a person's browser has; plotly's script is large."""
-    from tests.dashboards.browsing import new_context
+    from tests.dashboards.browser.browsing import new_context
 
     context = new_context(browser, viewport={"width": 1280, "height": 900})
     yield context
@@ -138,7 +138,7 @@ def context(browser: "Browser") -> "Iterator[BrowserContext]":
 
 @pytest.fixture
 def watched(context: "BrowserContext") -> "Iterator[Watched]":
-    from tests.dashboards.browsing import watch
+    from tests.dashboards.browser.browsing import watch
 
     found = watch(context)
     yield found

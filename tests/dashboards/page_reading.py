@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 from starlette.testclient import TestClient
 
-from dashboards.templating import CONTENT_SECURITY_POLICY
+from dashboards.web.templating import CONTENT_SECURITY_POLICY
 from tests.dashboards.conftest import Seeded
 
 

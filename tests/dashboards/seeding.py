@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from sweeps import store_connection
-from sweeps.driver_analysis import driver_analysis
+from sweeps.analysis.driver_analysis import driver_analysis
 from sweeps.records import Claim, NewTrial, SweepState, TrialState
-from sweeps.store import Store
+from sweeps.store.database import connection as store_connection
+from sweeps.store.store import Store
 from tests.dashboards.seeding_match import match_result, match_spec
-from worker.config import TrainConfig
-from worker.measurement import Report
+from worker.config.train_config import TrainConfig
+from worker.report import Report
 
 SEEDS = (0, 1, 2)
 STEPS = 600

@@ -4,8 +4,8 @@ import math
 import random
 from typing import Any
 
-from ndadam.theory import OptimizerSetting, predict
-from sweeps.match_result import CriterionRow, Curves, LayerRow, MatchResult
+from ndadam.theory.prediction import OptimizerSetting, predict
+from sweeps.match.result import CriterionRow, Curves, LayerRow, MatchResult
 
 NUM_STEPS = 6000
 RATE = 0.0492

@@ -5,10 +5,10 @@ from typing import Any
 
 from mlflow.tracking import MlflowClient
 
-from sweeps.mirror_runs import ATTEMPT_STATUS, SWEEP_STATUS
+from sweeps.mlflow_mirror.runs import ATTEMPT_STATUS, SWEEP_STATUS
 from sweeps.records import Attempt, Sweep, SweepState, Trial, TrialState
-from sweeps.search import SweepProposer
-from sweeps.spec import SweepSpec
+from sweeps.search.proposer import SweepProposer
+from sweeps.spec.sweep_spec import SweepSpec
 from tests.faults import workload
 from tests.faults.processes import PATIENCE, below, until
 from tests.faults.service_under_test import Service, patiently
@@ -121,7 +121,7 @@ def assert_nothing_left(service: Service) -> None:
     """No worker of an ended sweep, and no driver but the one that waits for the next."""
     until(lambda: not service.workers(), "workers of ended sweeps end", every=0.1)
     until(
-        lambda: len(below(service.process.pid, "-m sweeps.driver")) <= 1,
+        lambda: len(below(service.process.pid, "-m sweeps.driver.driver")) <= 1,
         "drivers of ended sweeps end",
         every=0.1,
     )

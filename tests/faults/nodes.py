@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sweeps import cluster
+from sweeps.cluster import head as cluster
 from tests.faults.processes import PATIENCE, in_session, kill, until
 from tests.faults.serve import WORKLOAD
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from service.processes import descendants
-from sweeps import cluster
+from service.supervision.processes import descendants
+from sweeps.cluster import head as cluster
 
 #: Seconds; generous, for a machine that does other things beside.
 PATIENCE = 300.0

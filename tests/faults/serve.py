@@ -6,8 +6,8 @@
 import sys
 from collections.abc import Callable
 
-from service import supervisor
 from service.settings import Settings
+from service.supervision import supervisor
 
 WORKLOAD = "tests.faults.workload"
 

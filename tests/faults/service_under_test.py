@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.sweep_parts import import_path
-from service.client import Client, ServiceError
-from service.home import Endpoints, read_endpoints
-from service.outputs import SweepOut
-from sweeps import cluster
-from sweeps.free_port import free_port
+from benchmarks.sweep.parts import import_path
+from service.client.client import Client, ServiceError
+from service.contract.outputs import SweepOut
+from service.supervision.home import Endpoints, read_endpoints
+from sweeps.cluster import head as cluster
+from sweeps.cluster.free_port import free_port
 from sweeps.records import Sweep
-from sweeps.store import Store
+from sweeps.store.store import Store
 from tests.faults import workload
 from tests.faults.nodes import Node
 from tests.faults.processes import PATIENCE, below, command_line, in_session, is_alive, kill, until
 from tests.turns import Turns
-from worker.digits import prepare_digits
+from worker.data.digits import prepare_digits
 
 ROOT = Path(__file__).parents[2]
 #: A Tune trial in a worker, as Ray titles its process.
@@ -130,19 +130,19 @@ class Service:
             case "api":
                 return below(serve, "-m service.api")
             case "runner":
-                return below(serve, "-m sweeps.runner")
+                return below(serve, "-m sweeps.driver.runner")
             case "mlflow":
                 return below(serve, "-m mlflow server")[:1]
             case "driver":
                 own = self._drivers_of(sweep_id)
-                return own or below(serve, "-m sweeps.driver")
+                return own or below(serve, "-m sweeps.driver.driver")
             case "worker":
                 return self.workers() or self.workers("ray::IDLE")
             case "node":
                 return [node.raylet() for node in self.nodes]
 
     def _drivers_of(self, sweep_id: str | None) -> list[int]:
-        alive = set(below(self.process.pid, "-m sweeps.driver"))
+        alive = set(below(self.process.pid, "-m sweeps.driver.driver"))
         return [
             driver["pid"]
             for runner in self.store.runners(30.0)

@@ -114,7 +114,7 @@ def test_sigterm_of_each_part_in_turn_is_a_clean_stop(service: Service) -> None:
             until(lambda: "step 1" in service.phases(submitted.id), "a trial runs")
             took[part] = service.terminate(service.one(part, submitted.id))
         until(lambda: "step 1" in service.phases(submitted.id), "a trial runs")
-        (ray,) = below(service.process.pid, "-m sweeps.cluster")
+        (ray,) = below(service.process.pid, "-m sweeps.cluster.head")
         took_by_ray = service.terminate(ray)
 
     finished(service, submitted.id)

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from service.client import ServiceError
-from sweeps import cluster
+from service.client.client import ServiceError
+from sweeps.cluster import head as cluster
 from tests.faults.checks import TRIALS, assert_whole, finished, settle, small_sweep
 from tests.faults.processes import in_session, kill, until
 from tests.faults.service_under_test import ROOT, Service, patiently
 from tests.postgres import start_postgres
-from worker.datasets import list_datasets
-from worker.digits import prepare_digits
+from worker.data.digits import prepare_digits
+from worker.data.prepared import list_datasets
 
 pytestmark = pytest.mark.stack
 

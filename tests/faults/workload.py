@@ -14,9 +14,9 @@ from typing import Any
 
 from ray import tune
 
-from worker.measurement import Report
-from worker.report_journal import ReportJournal
-from worker.stop_file import StopFile
+from worker.checkpoints.report_journal import ReportJournal
+from worker.checkpoints.stop_file import StopFile
+from worker.report import Report
 
 
 def steady(params: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 import ndadam
 from ndadam import NDAdam, describe_groups, param_groups
-from ndadam.theory import OptimizerSetting, predict
+from ndadam.theory.prediction import OptimizerSetting, predict
 
 TEXT = (Path(__file__).parents[2] / "docs" / "ndadam.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)

@@ -19,7 +19,7 @@ import torch
 import ndadam
 
 FOLDER = Path(ndadam.__file__).parent
-FILES = sorted(FOLDER.glob("*.py"))
+FILES = sorted(path for path in FOLDER.rglob("*.py") if "build" not in path.parts)
 
 
 def python(code, *paths):
@@ -48,8 +48,8 @@ def test_unknown_names_raise_attribute_error():
 
 
 def test_functions_are_not_hidden_by_the_files_they_live_in():
-    importlib.import_module("ndadam.probe")
-    importlib.import_module("ndadam.param_groups")
+    importlib.import_module("ndadam.invariance.probe")
+    importlib.import_module("ndadam.optimizer.param_groups")
 
     from ndadam import param_groups, probe
 
@@ -147,7 +147,9 @@ def test_the_wheel_holds_the_whole_library_and_needs_torch_only(wheel):
         (described,) = [name for name in names if name.endswith("METADATA")]
         text = archive.read(described).decode()
 
-    expected = {f"ndadam/{path.name}" for path in FILES} | {"ndadam/py.typed"}
+    expected = {f"ndadam/{path.relative_to(FOLDER).as_posix()}" for path in FILES} | {
+        "ndadam/py.typed"
+    }
     assert {name for name in names if not name.startswith("ndadam-")} == expected
     needs = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
     assert needs == ["Requires-Dist: torch>=2.11"]

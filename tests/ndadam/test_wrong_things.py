@@ -19,8 +19,8 @@ from ndadam import (
     probe,
     setting_of_optimizer,
 )
-from ndadam.follow import FollowCurve
-from ndadam.optimizer_laws import OptimizerSetting
+from ndadam.matching.closed_loop import FollowCurve
+from ndadam.theory.laws import OptimizerSetting
 
 SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2}
 BATCH = (torch.ones(4, 6), torch.tensor([0, 1, 2, 0]))

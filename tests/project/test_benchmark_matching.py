@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from benchmarks.lockstep import TrainedRun, run_matches
-from benchmarks.match_training import StopTime, Workshop
-from benchmarks.matching import benchmark_predict
-from benchmarks.matching_coverage import Reference, benchmark_coverage, coverage_spec
-from benchmarks.matching_intervals import TOLERANCE, shares
-from benchmarks.matching_nets import Cell, _crossing, benchmark_nets, points_of_curve
-from benchmarks.matching_noise import NoiseRuns, benchmark_noise, noise_spec, true_rate
-from benchmarks.matching_paper import benchmark_paper
-from benchmarks.matching_plots import write_plots
-from benchmarks.matching_rehearsal import _invented
-from benchmarks.matching_table import table
-from ndadam.theory import stationary_effective_lr
-from sweeps.match_arms import setting_of
-from sweeps.match_series import Recorded
-from sweeps.presets import read_preset
-from sweeps.spec import SweepSpec
+from benchmarks.matching.__main__ import benchmark_predict
+from benchmarks.matching.coverage import Reference, benchmark_coverage, coverage_spec
+from benchmarks.matching.intervals import TOLERANCE, shares
+from benchmarks.matching.nets import Cell, _crossing, benchmark_nets, points_of_curve
+from benchmarks.matching.noise import NoiseRuns, benchmark_noise, noise_spec, true_rate
+from benchmarks.matching.paper import benchmark_paper
+from benchmarks.matching.plots import write_plots
+from benchmarks.matching.rehearsal import _invented
+from benchmarks.matching.table import table
+from benchmarks.matching.training import StopTime, Workshop
+from ndadam.theory.prediction import stationary_effective_lr
+from sweeps.match.arms import setting_of
+from sweeps.match.match_series import Recorded
+from sweeps.spec.presets import read_preset
+from sweeps.spec.sweep_spec import SweepSpec
 
 
 def test_the_noise_model_moves_as_both_laws_say():
@@ -44,7 +44,7 @@ def test_the_noise_model_moves_as_both_laws_say():
 
 
 def test_whole_matches_run_in_lockstep_and_give_a_table(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.matching_noise.LOT", 1)
+    monkeypatch.setattr("benchmarks.matching.noise.LOT", 1)
     shop = Workshop(tmp_path, tmp_path, processes=2)
     found = benchmark_noise(shop, 2, mismatches=(TOLERANCE,))
     (tmp_path / "noise.json").write_text(json.dumps(found))
@@ -235,7 +235,7 @@ def test_matches_of_a_network_are_kept_one_by_one_and_counted(tmp_path, monkeypa
         empty = TrainedRun({"effective_lr": []}, 1, {}, {}, 0.0)
         return [_invented(config, measurement, empty) for config, measurement in wanted]
 
-    monkeypatch.setattr("benchmarks.matching_coverage.train_one", invented)
+    monkeypatch.setattr("benchmarks.matching.coverage.train_one", invented)
     monkeypatch.setattr(Workshop, "runs", runs)
     found = benchmark_coverage("mlp", Workshop(tmp_path, tmp_path), 3)
     (tmp_path / "coverage-mlp.json").write_text(json.dumps(found))
@@ -267,7 +267,7 @@ def test_matches_keep_their_answers_when_time_is_up_among_the_grids(tmp_path, mo
     def has(self, wanted):
         return any(config.weight_decay == 1e-3 for config, _ in wanted)
 
-    monkeypatch.setattr("benchmarks.matching_nets.cells", lambda network, steps: both)
+    monkeypatch.setattr("benchmarks.matching.nets.cells", lambda network, steps: both)
     monkeypatch.setattr(Workshop, "runs", runs)
     monkeypatch.setattr(Workshop, "has", has)
     found = benchmark_nets("mlp", Workshop(tmp_path, tmp_path))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.match_training import StopTime, Workshop, _see_one_card
-from benchmarks.matching import _clock, main
-from benchmarks.matching_nets import Cell
-from worker.digits import prepare_digits
-from worker.measurement import Measurement
-from worker.train import train_in_turns
+from benchmarks.matching.__main__ import _clock, main
+from benchmarks.matching.nets import Cell
+from benchmarks.matching.training import StopTime, Workshop, _see_one_card
+from worker.data.digits import prepare_digits
+from worker.report import Measurement
+from worker.training.train import train_in_turns
 
 
 def test_a_run_is_trained_once_and_read_from_its_file_after_that(tmp_path, monkeypatch):
@@ -24,7 +24,7 @@ def test_a_run_is_trained_once_and_read_from_its_file_after_that(tmp_path, monke
     wanted = [(config, Measurement(every=1, shadow_betas=(0.9, 0.99)))]
 
     first = shop.runs(wanted)
-    monkeypatch.setattr("benchmarks.match_training._job", None)
+    monkeypatch.setattr("benchmarks.matching.training._job", None)
 
     assert shop.runs(wanted) == first
     assert len(first[0].series["effective_lr"]) == len(first[0].series["shadow_step"]) == 5
@@ -124,8 +124,8 @@ def test_time_side_by_side_is_shared_by_the_runs_under_way_and_none_of_it_is_los
         threads.add(how["threads"])
         return train_in_turns(config, **how)
 
-    monkeypatch.setattr("benchmarks.match_side_by_side.clock_for", lambda device: looks.__next__)
-    monkeypatch.setattr("benchmarks.match_side_by_side.train_in_turns", turns)
+    monkeypatch.setattr("benchmarks.matching.side_by_side.clock_for", lambda device: looks.__next__)
+    monkeypatch.setattr("benchmarks.matching.side_by_side.train_in_turns", turns)
 
     runs = Workshop(tmp_path / "out", tmp_path / "data", together=2).runs(_two_short_runs())
 

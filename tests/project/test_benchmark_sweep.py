@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sweep_parts import ROOT, process, wait
+from benchmarks.sweep.parts import ROOT, process, wait
 
 
 def test_what_it_starts_finds_packages_that_lie_in_a_folder_of_their_own(

@@ -16,10 +16,10 @@ import httpx2
 import psycopg
 import pytest
 
-from sweeps.free_port import free_port
+from sweeps.cluster.free_port import free_port
 from tests.postgres import start_postgres
 from tests.project import compose_file
-from worker.digits import prepare_digits
+from worker.data.digits import prepare_digits
 
 pytestmark = pytest.mark.stack
 

@@ -10,18 +10,18 @@ import pytest
 import typer
 from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.cli import app as command_line
-from service.errors import EVERYWHERE
-from service.predictions import PredictionSpec
+from service.api.app import create_app
+from service.cli.app import app as command_line
+from service.contract.errors import EVERYWHERE
 from service.settings import Settings
-from sweeps.domains import Choice, FloatRange, IntRange
-from sweeps.match_arms import Arm
-from sweeps.match_result import MatchResult
-from sweeps.match_spec import MatchSpec
-from sweeps.presets import preset_names
+from service.submission.prediction import PredictionSpec
+from sweeps.match.arms import Arm
+from sweeps.match.match_spec import MatchSpec
+from sweeps.match.result import MatchResult
 from sweeps.records import SweepState, TrialState
-from sweeps.spec import (
+from sweeps.spec.domains import Choice, FloatRange, IntRange
+from sweeps.spec.presets import preset_names
+from sweeps.spec.sweep_spec import (
     Asha,
     Budget,
     Median,
@@ -32,7 +32,7 @@ from sweeps.spec import (
     in_words,
     load_spec_text,
 )
-from sweeps.store import Store
+from sweeps.store.store import Store
 from tests.project.documents import (
     DOCS,
     GUIDES,
@@ -47,7 +47,7 @@ from tests.project.documents import (
     rows,
     section,
 )
-from worker.config import PUBLISHED, TrainConfig
+from worker.config.train_config import PUBLISHED, TrainConfig
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from fastapi.testclient import TestClient
 from rich.console import Console
 from typer.testing import CliRunner
 
-from service.app import create_app
-from service.cli import app as command_line
-from service.outputs import ValidationOut
-from service.printing import print_validation
+from service.api.app import create_app
+from service.cli.app import app as command_line
+from service.cli.terminal.printing import print_validation
+from service.contract.outputs import ValidationOut
 from service.settings import Settings
-from sweeps.store import Store
+from sweeps.store.store import Store
 from tests.project.documents import (
     DOCS,
     Command,
@@ -26,13 +26,13 @@ from tests.project.documents import (
     plain,
     section,
 )
-from worker.config import TrainConfig
-from worker.datasets import Arrays
-from worker.digits import prepare_digits
+from worker.config.train_config import TrainConfig
+from worker.data.digits import prepare_digits
+from worker.data.import_set import check_arrays
+from worker.data.prepared import Arrays
 from worker.errors import DatasetRefused
-from worker.imports import check_arrays
-from worker.measurement import Measurement
-from worker.train import train
+from worker.report import Measurement
+from worker.training.train import train
 
 #: Answered without a service, a training or a port.
 CHEAP = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.import_results import import_results
+from sweeps.batch.import_results import import_results
 from tests.dashboards.conftest import client_of, open_store
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

@@ -14,16 +14,16 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from service.app import create_app
-from service.cli import app as command_line
-from service.home import Endpoints, write_endpoints
-from service.routes import events
+from service.api.app import create_app
+from service.api.routes import events
+from service.cli.app import app as command_line
 from service.settings import Settings
+from service.supervision.home import Endpoints, write_endpoints
 from sweeps.records import Claim, NewTrial, Sweep, SweepState, TrialState
-from sweeps.store import Store
-from worker.config import config_key
-from worker.datasets import Arrays, write_dataset
-from worker.measurement import Report
+from sweeps.store.store import Store
+from worker.config.train_config import config_key
+from worker.data.prepared import Arrays, write_dataset
+from worker.report import Report
 
 URL = "http://127.0.0.1:8000"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import service
-from service.cli import app
+from service.cli.app import app
 
 HEAVY = {"torch", "ray", "optuna", "mlflow", "scipy", "sklearn", "matplotlib", "pandas"}
 PACKAGE = Path(service.__file__).parent
@@ -24,8 +24,8 @@ def loaded_by(code):
 
 def test_the_api_process_loads_nothing_heavy(tmp_path):
     code = (
-        "from service.app import create_app; from service.settings import Settings; "
-        "from sweeps.store import Store; import service.api; "
+        "from service.api.app import create_app; from service.settings import Settings; "
+        "from sweeps.store.store import Store; import service.api.app; "
         f"store = Store('sqlite:///{tmp_path}/store.db'); store.migrate(); "
         "create_app(store, Settings()).openapi()"
     )
@@ -33,7 +33,9 @@ def test_the_api_process_loads_nothing_heavy(tmp_path):
     assert not loaded_by(code) & HEAVY
 
 
-@pytest.mark.parametrize("module", ["service.cli", "service.supervisor", "service.client"])
+@pytest.mark.parametrize(
+    "module", ["service.cli.app", "service.supervision.supervisor", "service.client"]
+)
 def test_the_command_the_supervisor_and_the_client_load_nothing_heavy(module):
     assert not loaded_by(f"import {module}") & HEAVY
 
@@ -41,7 +43,7 @@ def test_the_command_the_supervisor_and_the_client_load_nothing_heavy(module):
 def test_help_loads_no_web_framework_and_no_database():
     code = (
         "import sys; sys.argv = ['ndsweep', '--help']\n"
-        "from service.cli import app\n"
+        "from service.cli.app import app\n"
         "try: app()\n"
         "except SystemExit: pass\n"
         "import os; sys.stdout.flush()"
@@ -54,7 +56,7 @@ def test_help_loads_no_web_framework_and_no_database():
 
 
 def test_create_app_fits_on_a_screen():
-    tree = ast.parse((PACKAGE / "app.py").read_text())
+    tree = ast.parse((PACKAGE / "api" / "app.py").read_text())
     function = next(node for node in tree.body if getattr(node, "name", "") == "create_app")
 
     assert function.end_lineno - function.lineno < 40

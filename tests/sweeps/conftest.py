@@ -13,9 +13,9 @@ import psutil
 import psycopg
 import pytest
 
-from sweeps import store_connection
-from sweeps.store import Store
-from tests.sweeps.mlflow_server import mlflow_server
+from sweeps.store.database import connection as store_connection
+from sweeps.store.store import Store
+from tests.sweeps.mlflow_mirror.mlflow_server import mlflow_server
 
 NewUrl = Callable[[], str]
 #: Whole seconds.

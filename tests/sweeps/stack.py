@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.sweep_parts import import_path, submit
-from sweeps import cluster
+from benchmarks.sweep.parts import import_path, submit
+from sweeps.cluster import head as cluster
 from sweeps.records import Attempt, Sweep, Trial
-from sweeps.spec import SweepSpec
-from sweeps.store import Store
+from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.store.store import Store
 
 ROOT = Path(__file__).parents[2]
 #: Seconds; generous, for a machine that does other things beside.
@@ -37,7 +37,7 @@ class Stack:
         self._options = options
 
     def start_runner(self) -> None:
-        command = [sys.executable, "-m", "sweeps.runner", "--store", self.store.url]
+        command = [sys.executable, "-m", "sweeps.driver.runner", "--store", self.store.url]
         command += ["--home", str(self.home), *self._options]
         with (self.home / "runner.log").open("ab") as log:
             self._started = datetime.now(UTC)

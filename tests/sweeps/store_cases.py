@@ -3,8 +3,8 @@
 from typing import Any
 
 from sweeps.records import Attempt, Claim, NewTrial, Sweep, TrialState
-from sweeps.store import Store
-from worker.measurement import Report
+from sweeps.store.store import Store
+from worker.report import Report
 
 #: Seconds of a driver's lease: no test is about one that runs out by itself, however slow its disk.
 LEASE = 3000.0

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sweeps.proposals import Finished, Proposal, Proposer, Wait
 from sweeps.records import Trial, TrialState
-from sweeps.spec import SweepSpec
-from worker.measurement import Series
+from sweeps.search.protocol import Finished, Proposal, Proposer, Wait
+from sweeps.spec.sweep_spec import SweepSpec
+from worker.report import Series
 
 BASE = {"dataset": "digits", "depth": 10, "widen_factor": 1, "optimizer": "ndadam", "steps": 100}
 SPACE = {

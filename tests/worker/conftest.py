@@ -6,8 +6,8 @@ import torch
 
 from tests.interpreter import leave_out_idle_checks
 from worker import TrainConfig
-from worker.datasets import Arrays, write_dataset
-from worker.digits import prepare_digits
+from worker.data.digits import prepare_digits
+from worker.data.prepared import Arrays, write_dataset
 
 
 @pytest.fixture(scope="session", autouse=True)

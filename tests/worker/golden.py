@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from worker import TrainConfig, train
-from worker.digits import prepare_digits
-from worker.run_state import Run
+from worker.data.digits import prepare_digits
+from worker.training.run import Run
 
 PATH = Path(__file__).parent / "golden_losses.json"
 STEPS = 10

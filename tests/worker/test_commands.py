@@ -8,8 +8,8 @@ import typer
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from service.cli_data import app as data_app
-from service.cli_train import DIVERGED, INTERRUPTED, REFUSED, parse_assignments, train
+from service.cli.data import app as data_app
+from service.cli.train import DIVERGED, INTERRUPTED, REFUSED, parse_assignments, train
 
 app = typer.Typer()
 app.command("train")(train)
@@ -99,7 +99,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(ndsweep, data_home, tmp_
     options = ("--json", "--data-home", data_home, "--checkpoint-dir", tmp_path)
     whole = ndsweep("train", *CONFIG, *options[:-2])
     with monkeypatch.context() as patch:
-        patch.setattr("service.cli_train._interrupts", interrupted_at_once)
+        patch.setattr("service.cli.train._interrupts", interrupted_at_once)
         stopped = ndsweep("train", *CONFIG, *options)
 
     rest = ndsweep("train", *CONFIG, *options)

@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from . import golden
+from tests.worker import golden
 
 
 @pytest.mark.parametrize("name", golden.RUNS)

@@ -5,10 +5,9 @@ import os
 
 import pytest
 
-from worker.device_host_wire import host_address
+from tests.worker.card_sharing.hosted import gone_after, held
+from worker.card_sharing.protocol import host_address
 from worker.tune_trainable import WORST, _host_key
-
-from .hosted import gone_after, held
 
 pytestmark = [
     pytest.mark.stack,

@@ -1,0 +1,167 @@
+"""The fields of the form that makes a sweep: where each stands in a spec, and what it says."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from markupsafe import Markup
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from dashboards.wording.formatting import caption, config_value
+from sweeps.spec.sweep_spec import Objective, Sampler
+from worker.config.train_config import Optimizer, Recipe, TrainConfig
+
+FieldKind = Literal["text", "long", "words", "value", "choice"]
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One control of the form. "" in it leaves the field of the spec unset."""
+
+    #: Dotted place in the spec, also the control's name.
+    path: str
+    label: Markup
+    #: ``text`` and ``long`` are kept as typed, ``words`` are separated by commas, a ``value`` is
+    #: read as YAML reads it, a ``choice`` is one of ``choices``.
+    kind: FieldKind = "value"
+    choices: tuple[str, ...] = ()
+    hint: str = ""
+
+    def default(self, spec: type[BaseModel]) -> str:
+        """What it means unset in this kind of spec, "" where that depends on other fields."""
+        owner, _, name = self.path.rpartition(".")
+        model = TrainConfig if owner == "base" else spec if not owner else None
+        known = model.model_fields[name].default if model is not None else None
+        return "" if known is None or known is PydanticUndefined else config_value(known)
+
+    @property
+    def id(self) -> str:
+        return control_id(self.path)
+
+
+@dataclass(frozen=True)
+class FieldGroup:
+    """Fields under one heading."""
+
+    title: str
+    fields: tuple[FormField, ...]
+
+
+def control_id(path: str) -> str:
+    """Id of the control of a path, for labels and for links to it."""
+    return "field-" + path.replace(".", "-").replace("_", "-")
+
+
+def config_field(owner: str, name: str, hint: str = "", choices: tuple[str, ...] = ()) -> FormField:
+    """A field of the training config: of ``base``, or of a match's ``source`` or ``target``."""
+    kind: FieldKind = "choice" if choices else "value"
+    return FormField(f"{owner}.{name}", caption(name), kind, choices, hint)
+
+
+def spec_field(
+    path: str, label: str, hint: str = "", kind: FieldKind = "value", choices: tuple[str, ...] = ()
+) -> FormField:
+    """Any other field of a spec."""
+    return FormField(path, Markup(label), "choice" if choices else kind, choices, hint)
+
+
+#: What a data set can be chosen from is known only to the service; see ``form_pages``.
+DATASET = "base.dataset"
+
+# Both forms begin with these.
+NAME_GROUP = FieldGroup(
+    "Name",
+    (
+        spec_field("name", "Name", "a label; the address is the id", "text"),
+        spec_field("tags", "Tags", "words, separated by commas", "words"),
+        spec_field("notes", "Notes", "", "long"),
+    ),
+)
+DATASET_FIELD = spec_field(DATASET, "Data set", "a prepared one", "text")
+
+GROUPS = (
+    NAME_GROUP,
+    FieldGroup(
+        "What is trained",
+        (
+            DATASET_FIELD,
+            config_field(
+                "base", "recipe", "of the paper; where unset values come from", get_args(Recipe)
+            ),
+            config_field(
+                "base", "optimizer", "leave it where the sweep varies it", get_args(Optimizer)
+            ),
+            config_field("base", "depth", "6n + 4"),
+            config_field("base", "widen_factor"),
+            config_field("base", "batch_size"),
+            spec_field("base.steps", "Length (steps)", "steps or epochs"),
+            spec_field("base.epochs", "Length (epochs)", "passes over the data"),
+            config_field("base", "validation_fraction", "held out; what a search chooses by"),
+        ),
+    ),
+    FieldGroup(
+        "Fixed settings",
+        (
+            config_field("base", "alpha_v", "ND-Adam; published value if unset"),
+            config_field("base", "alpha_s", "ND-Adam; published value if unset"),
+            config_field("base", "lr", "SGD, Adam, AdamW"),
+            config_field("base", "gamma_c", "off if unset"),
+            config_field("base", "lambda_c", "off if unset"),
+            config_field("base", "weight_decay", "published value if unset"),
+        ),
+    ),
+    FieldGroup(
+        "Search",
+        (
+            spec_field("sampler", "Sampler", "", choices=get_args(Sampler)),
+            spec_field("num_points", "Points", "unset: the whole grid"),
+            spec_field("replicates", "Seeds per point", "3 or more give useful intervals"),
+            spec_field(
+                "scheduler.kind",
+                "Pruning",
+                "none if unset; whole points, per optimizer",
+                choices=("asha", "median"),
+            ),
+            spec_field("scheduler.min_steps", "Steps before pruning"),
+            spec_field(
+                "objective.metric",
+                "Objective",
+                "validation_error if unset",
+                choices=get_args(Objective.model_fields["metric"].annotation),
+            ),
+        ),
+    ),
+    FieldGroup(
+        "Resources and limits",
+        (
+            spec_field("resources.cpus", "CPU cores per trial", "1 if unset"),
+            spec_field("resources.gpus", "GPUs per trial", "1, or a share of one"),
+            spec_field(
+                "resources.trials_per_gpu", "Trials per GPU", "up to 8 side by side, 1 if unset"
+            ),
+            spec_field("concurrency", "Trials at once", "unset: as many as fit"),
+            spec_field("budget.trials", "At most trials"),
+            spec_field("budget.gpu_hours", "At most GPU time (h)"),
+            spec_field("budget.wall_seconds", "At most time (s)"),
+        ),
+    ),
+)
+#: Groups that stand above what varies.
+ABOVE = 3
+
+#: Fields that a sweep can vary, those of the paper first.
+VARIED = tuple(
+    dict.fromkeys(
+        (
+            *("alpha_v", "alpha_s", "gamma_c", "lambda_c", "lr", "optimizer", "weight_decay"),
+            *sorted(TrainConfig.model_fields.keys() - {"seed", "split_seed", "device"}),
+        )
+    )
+)
+#: Cells of one varied field, and which of them its kind uses.
+CELLS = ("low", "high", "step", "log", "values", "when")
+KIND_CELLS = {
+    "float": ("low", "high", "step", "log", "when"),
+    "int": ("low", "high", "step", "log", "when"),
+    "choice": ("values", "when"),
+}

@@ -1,0 +1,244 @@
+"""The forms of new sweeps and matches: filled from what there is, checked while typed."""
+
+import hashlib
+import json
+import secrets
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from dashboards.forms.fields import DATASET, KIND_CELLS, VARIED, control_id
+from dashboards.forms.shapes import MATCH, SWEEP, FormShape
+from dashboards.forms.spec_form import (
+    FormValues,
+    UnreadableRest,
+    form_of,
+    reason_place,
+    sent_form,
+    spec_of,
+    yaml_text,
+)
+from dashboards.web.error_pages import PageRoute, error_page
+from dashboards.web.ports import Checked, Refused, Submitting
+from dashboards.web.posted_form import SentDep
+from dashboards.web.templating import page
+from dashboards.wording.sweep_facts import StoreDep
+from sweeps.spec.presets import preset_names, read_preset
+from sweeps.spec.refusals import FieldReason
+from sweeps.store.store import Store
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_NO_FORM = (404, "No form here", "These pages only show; hand the spec in with ndsweep submit.")
+
+
+def _provided(request: Request) -> Submitting | None:
+    submitting: Submitting | None = request.state.submitting
+    return submitting
+
+
+SubmittingDep = Depends(_provided)
+
+
+def _asked_shape(request: Request) -> FormShape:
+    """The form that the address of a route below is of."""
+    path: str = request.scope["route"].path
+    return MATCH if path.startswith(MATCH.place) else SWEEP
+
+
+ShapeDep = Depends(_asked_shape)
+
+
+@router.get("/sweeps/new")
+@router.get("/matches/new")
+def new_spec(
+    preset: str = "",
+    source: str = "",
+    shape: FormShape = ShapeDep,
+    store: Store = StoreDep,
+    submitting: Submitting | None = SubmittingDep,
+) -> Response:
+    """The form, with what an empty one begins with or filled from a preset or a recorded source.
+
+    A source is the id of a sweep or match; a match's form is filled from matches alone.
+    """
+    if submitting is None:
+        return error_page(*_NO_FORM)
+    origin, spec = "", shape.starter
+    if preset:
+        found = read_preset(preset)
+        if found.kind != shape.kind:
+            other = MATCH if shape is SWEEP else SWEEP
+            return RedirectResponse(f"{other.place}/new?preset={found.name}", status_code=307)
+        spec, origin = found.spec, f"preset {preset}"
+    elif source:
+        recorded = store.get_sweep(source)
+        filled = shape.filled_from(recorded)
+        if filled is None:
+            return RedirectResponse(f"/sweeps/new?source={recorded.id}", status_code=307)
+        spec, origin = filled, f"{recorded.kind} {recorded.name}"
+    form = form_of(spec, shape.fields, varies=shape.varies)
+    return _form_page(shape, submitting, form, origin=origin)
+
+
+@router.post("/sweeps/new")
+@router.post("/matches/new")
+def change_or_create(
+    request: Request,
+    shape: FormShape = ShapeDep,
+    sent: dict[str, str] = SentDep,
+    submitting: Submitting | None = SubmittingDep,
+) -> Response:
+    """Add or remove a varied field, bring form and YAML in step, or queue what the form says."""
+    if submitting is None:
+        return error_page(*_NO_FORM)
+    form, action, key = sent_form(sent, shape.fields), sent.get("action", ""), sent.get("key", "")
+    origin = sent.get("origin", "")
+    if action != "create":
+        changed = _changed(shape, form, action)
+        return _form_page(shape, submitting, changed, origin=origin, key=key)
+    try:
+        spec = spec_of(form, shape.fields)
+        # The same form sent twice makes one sweep; an edited one makes another.
+        seal = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()
+        made = submitting.create(shape.kind, spec, f"form-{key[:64]}-{seal[:24]}")
+    except UnreadableRest as error:
+        reasons: tuple[FieldReason, ...] = (FieldReason(path="rest", reason=str(error)),)
+    except Refused as error:
+        reasons = error.reasons
+    else:
+        return _led_to(f"{shape.place}/{made}", request)
+    return _form_page(
+        shape, submitting, form, origin=origin, key=key, checked=Checked(reasons, None), status=422
+    )
+
+
+@router.post("/sweeps/validate")
+@router.post("/matches/validate")
+def check(
+    shape: FormShape = ShapeDep,
+    sent: dict[str, str] = SentDep,
+    submitting: Submitting | None = SubmittingDep,
+) -> Response:
+    """What the form's spec would do, and each refusal for its field. Creates nothing."""
+    if submitting is None:
+        return error_page(*_NO_FORM)
+    form = sent_form(sent, shape.fields)
+    checked = _checked(shape, submitting, form)
+    return page("part_check.html", **_check_values(shape, form, checked), oob=True)
+
+
+@router.post("/presets/{name}/submit")
+def submit_preset(name: str, submitting: Submitting | None = SubmittingDep) -> Response:
+    """Queue a preset as it is: the button beside a table of the paper."""
+    if submitting is None:
+        return error_page(*_NO_FORM)
+    preset = read_preset(name)
+    try:
+        made = submitting.create(preset.kind, preset.spec, f"preset-{secrets.token_urlsafe(12)}")
+    except Refused as error:
+        return error_page(422, "The preset cannot run here", str(error))
+    place = "matches" if preset.kind == "match" else "sweeps"
+    return RedirectResponse(f"/{place}/{made}", status_code=303)
+
+
+def _led_to(address: str, request: Request) -> Response:
+    """Lead to what was made. A script that sent the form follows a header of its own."""
+    if "hx-request" in request.headers:
+        return Response(headers={"HX-Redirect": address})
+    return RedirectResponse(address, status_code=303)
+
+
+def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
+    """Carry out a button; then move what the YAML says of a control into that control."""
+    verb, _, index = action.partition("-")
+    rows = [row for row in form.rows if row.get("field")]
+    if verb == "remove" and index.isdigit():
+        rows = [row for at, row in enumerate(form.rows) if at != int(index) and row.get("field")]
+    added: list[dict[str, str]] = []
+    if verb == "add":
+        taken = {row["field"] for row in rows}
+        free = next(name for name in VARIED if name not in taken)
+        kind = "choice" if free == "optimizer" else "float"
+        added = [{"field": free, "kind": kind, "log": "on" if kind == "float" else ""}]
+    form = replace(form, rows=rows)
+    try:
+        spec = spec_of(form, shape.fields)
+        stepped = form_of(spec, shape.fields, varies=shape.varies)
+    except UnreadableRest:
+        # Kept as typed, so that it can be put right.
+        stepped = form
+    return replace(stepped, rows=[*stepped.rows, *added])
+
+
+def _checked(shape: FormShape, submitting: Submitting, form: FormValues) -> Checked:
+    try:
+        return submitting.check(shape.kind, spec_of(form, shape.fields))
+    except UnreadableRest as error:
+        return Checked((FieldReason(path="rest", reason=str(error)),), None)
+
+
+def _form_page(
+    shape: FormShape,
+    submitting: Submitting,
+    form: FormValues,
+    *,
+    origin: str = "",
+    key: str = "",
+    checked: Checked | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    return page(
+        "new_spec.html",
+        status,
+        title=f"New {shape.kind}",
+        section=shape.place.removeprefix("/"),
+        shape=shape,
+        presets=[p for p in map(read_preset, preset_names()) if p.kind == shape.kind],
+        origin=origin,
+        key=key[:64] or secrets.token_urlsafe(12),
+        dataset_path=DATASET,
+        datasets=submitting.datasets(),
+        varied=VARIED,
+        kind_cells=KIND_CELLS,
+        form=form,
+        oob=False,
+        **_check_values(shape, form, checked or _checked(shape, submitting, form)),
+    )
+
+
+def _check_values(shape: FormShape, form: FormValues, checked: Checked) -> dict[str, Any]:
+    """What ``part_check.html`` shows: reasons by control, the estimate, the whole spec."""
+    places = [
+        (reason_place(item["path"], form, shape.fields, varies=shape.varies), item)
+        for item in checked.refused
+    ]
+    reasons: dict[str, list[str]] = {}
+    for place, item in places:
+        reasons.setdefault(place, []).append(item["reason"])
+    try:
+        whole = yaml_text(spec_of(form, shape.fields))
+    except UnreadableRest:
+        whole = ""
+    return {
+        "reasons": {place: "; ".join(texts) for place, texts in reasons.items()},
+        "problems": [
+            (control_id(place) if place else "", item["path"], item["reason"])
+            for place, item in places
+        ],
+        "estimate": checked.estimate,
+        "whole": whole,
+        "reason_places": _places(shape, form),
+    }
+
+
+def _places(shape: FormShape, form: FormValues) -> list[str]:
+    """Every control that can hold a reason."""
+    rows = [
+        f"space.{index}.{cell}"
+        for index, row in enumerate(form.rows)
+        for cell in ("field", *KIND_CELLS.get(row.get("kind", ""), ()))
+    ]
+    return [*shape.fields, *(["space"] if shape.varies else []), *rows, "rest"]

@@ -1,0 +1,127 @@
+"""Pages of matches: the list, one match, its plots, and the parts that a live update replaces."""
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from dashboards.match.plots import implied_rates, match_curves
+from dashboards.match.view import match_facts, match_values, rate_name_of, result_of, side
+from dashboards.plots.answers import Form, plot_answer
+from dashboards.plots.figure import Plot
+from dashboards.sweep_pages.list import ListQuery, match_list
+from dashboards.sweep_pages.overview import overview_values
+from dashboards.sweep_pages.tables import TrialQuery, trial_table
+from dashboards.web.error_pages import PageRoute
+from dashboards.web.templating import page
+from dashboards.wording.sweep_facts import StoreDep
+from sweeps.records import Sweep
+from sweeps.spec.presets import preset_names, read_preset
+from sweeps.store.store import Store
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_NO_PLOT = Plot({}, (), ())
+
+
+@router.get("/matches")
+def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
+    """All matches, newest first."""
+    return page(
+        "sweeps.html",
+        title="Matches",
+        lead="Each finds the rate at which one optimizer moves weights as fast as another.",
+        section="matches",
+        address="/matches",
+        listing="part_matches.html",
+        presets=[p for p in map(read_preset, preset_names()) if p.kind == "match"],
+        **match_list(store, query),
+    )
+
+
+@router.get("/parts/matches")
+def list_part(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
+    """The table of all matches."""
+    return page("part_matches.html", **match_list(store, query))
+
+
+@router.get("/matches/{sweep_id}")
+def match_page(
+    sweep_id: str,
+    query: TrialQuery = Depends(),
+    store: Store = StoreDep,
+) -> Response:
+    """One match."""
+    sweep = store.get_sweep(sweep_id)
+    if sweep.kind != "match":
+        return RedirectResponse(f"/sweeps/{sweep.id}", status_code=307)
+    seen = store.last_event_id(sweep.id)
+    here = f"/matches/{sweep.id}"
+    return page(
+        "match.html",
+        title=sweep.name,
+        section="matches",
+        events=f"/api/v1{here}/events?after={seen}",
+        is_over=sweep.state.is_finished(),
+        spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
+        trials=trial_table(store, sweep, here, query),
+        **(_overview(sweep) | match_values(sweep)),
+    )
+
+
+def _overview(sweep: Sweep) -> dict[str, Any]:
+    return overview_values(sweep, f"/matches/{sweep.id}", match_facts(sweep))
+
+
+@router.get("/matches/{sweep_id}/parts/overview")
+def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """State, progress, rate and buttons."""
+    return page("part_overview.html", **_overview(store.get_sweep(sweep_id)))
+
+
+@router.get("/matches/{sweep_id}/parts/verdict")
+def verdict_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """Verdict, and the rate under each criterion."""
+    return page("part_match_verdict.html", **match_values(store.get_sweep(sweep_id)))
+
+
+@router.get("/matches/{sweep_id}/parts/details")
+def details_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """Findings, classes of weight vectors, cost and calibration."""
+    return page("part_match_details.html", **match_values(store.get_sweep(sweep_id)))
+
+
+@router.get("/matches/{sweep_id}/plots/curves.{form}")
+def curves_plot(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
+    """Effective learning rate of source and target over the run."""
+    sweep = store.get_sweep(sweep_id)
+    result = result_of(sweep)
+    plot = _NO_PLOT
+    if result is not None and result["curves"] is not None:
+        plot = match_curves(
+            result["curves"],
+            tolerance=result["tolerance"],
+            verdict=result["verdict"],
+            source_name=side(sweep, "source")["optimizer"],
+            target_name=side(sweep, "target")["optimizer"],
+        )
+    empty = "The curves appear when the first source run has ended."
+    return plot_answer(plot, form, file_name=f"{sweep_id}-curves", empty=empty)
+
+
+@router.get("/matches/{sweep_id}/plots/layers.{form}")
+def layers_plot(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
+    """The rate that each layer alone would ask for."""
+    sweep = store.get_sweep(sweep_id)
+    result = result_of(sweep)
+    plot = _NO_PLOT
+    if result is not None and result["layers"]:
+        verdict = result["verdict"]
+        plot = implied_rates(
+            result["layers"],
+            rate_name=rate_name_of(sweep),
+            rate=verdict["rate"] if verdict is not None else None,
+        )
+    empty = "Rates per layer are known once target runs have been measured layer by layer."
+    return plot_answer(plot, form, file_name=f"{sweep_id}-layers", empty=empty)

@@ -1,0 +1,241 @@
+"""A match's result in the words of its page."""
+
+import math
+from typing import Any, cast
+
+from markupsafe import Markup
+
+from dashboards.sweep_pages.overview import Fact, time_facts
+from dashboards.wording.formatting import config_value, number, percent, signed, symbol
+from dashboards.wording.quantities import quantity
+from sweeps.match.result import Interval, MatchResult, Verdict
+from sweeps.records import Sweep
+
+#: Fields of a source or target that say how it trains, in reading order.
+_SETTING_ORDER = ("lr", "alpha_v", "alpha_s", "momentum", "nesterov", "betas", "weight_decay")
+
+_MEANINGS = {
+    "invariant": "the loss ignores the vector's own length",
+    "jointly_invariant": "only the length of a whole residual channel or group is ignored",
+    "eps_limited": "would be invariant but for batch norm's ε",
+    "neither": "its length matters: no effective learning rate",
+}
+_STAGES = {
+    "source": "training the source and measuring its effective learning rate",
+    "calibration": "training the target and correcting its rate",
+    "verdict": "training fresh runs that nothing was chosen from",
+    "comparison": "training both at the matched rate on fresh seeds",
+}
+
+
+def result_of(sweep: Sweep) -> MatchResult | None:
+    """What the match found so far; None before its first trial ended."""
+    return cast("MatchResult | None", sweep.result or None)
+
+
+def match_values(sweep: Sweep) -> dict[str, Any]:
+    """What the verdict and the details of a match's page show."""
+    result = result_of(sweep)
+    rate_name = rate_name_of(sweep)
+    values: dict[str, Any] = {
+        "sweep": sweep,
+        "here": f"/matches/{sweep.id}",
+        "rate_name": rate_name,
+        "source": side(sweep, "source"),
+        "target": side(sweep, "target"),
+        "verdict": _verdict(sweep, result, rate_name),
+        "comparison": "",
+    }
+    if result is None:
+        empty = ("warnings", "criteria", "findings", "classes", "cost", "calibration")
+        return values | {name: [] for name in empty}
+    return values | {
+        "warnings": result["warnings"],
+        "criteria": result["criteria"],
+        "findings": _findings(result),
+        "classes": [
+            {"name": name.replace("_", " "), "count": count, "meaning": _MEANINGS.get(name, "")}
+            for name, count in result["classes"].items()
+        ],
+        # Results of before comparisons were made have no such part.
+        "comparison": str(
+            (cast("dict[str, Any]", result).get("comparison") or {}).get("sentence", "")
+        ),
+        "cost": result["cost"],
+        "calibration": [
+            {**row, "ratio": _ratio(row["log_ratio"])} for row in result["calibration"]
+        ],
+    }
+
+
+def rate_name_of(sweep: Sweep) -> str:
+    """The field that the match looks for: ``alpha_v`` or ``lr``."""
+    result = result_of(sweep)
+    if result is not None:
+        return result["rate_name"]
+    target = (sweep.spec.get("target") or {}).get("optimizer", "ndadam")
+    return "alpha_v" if target == "ndadam" else "lr"
+
+
+def matched_rate(sweep: Sweep) -> float | None:
+    """The best that is known of the rate: measured, else the verdict's, else predicted."""
+    result = result_of(sweep)
+    if result is None:
+        return None
+    chosen = next((row for row in result["criteria"] if row["chosen"]), None)
+    if chosen is not None and chosen["measured"] is not None:
+        return chosen["measured"]["value"]
+    verdict = result["verdict"]
+    if verdict is not None and verdict["rate"] is not None:
+        return verdict["rate"]
+    return None if chosen is None else chosen["predicted"] or chosen["closed_form"]
+
+
+def side(sweep: Sweep, which: str) -> dict[str, Any]:
+    """Source or target of the match: its optimizer, and a title with its settings."""
+    fields: dict[str, Any] = sweep.spec.get(which) or {}
+    optimizer = str(fields.get("optimizer", "ndadam" if which == "target" else "sgd"))
+    settings = [
+        Markup("{} = {}").format(symbol(name), config_value(fields[name]))
+        for name in _SETTING_ORDER
+        if fields.get(name) is not None
+    ]
+    title = Markup(", ").join([Markup("{}").format(optimizer), *settings])
+    return {"optimizer": optimizer, "title": title}
+
+
+def match_facts(sweep: Sweep) -> tuple[Fact, ...]:
+    """The rate with its interval, the criterion, and time."""
+    result = result_of(sweep)
+    rate = Markup("{}").format(symbol(rate_name_of(sweep)))
+    criterion = str(sweep.spec.get("criterion") or "").replace("_", " ")
+    tolerance = f"within ±{100 * float(sweep.spec.get('tolerance', 0.05)):g} %"
+    if result is None:
+        return (
+            Fact("Rate", "–", "nothing is measured yet", wide=True),
+            Fact("Criterion", criterion or "–", tolerance),
+            *time_facts(sweep),
+        )
+    criterion = result["criterion"].replace("_", " ")
+    tolerance = (
+        f"{result['level'].replace('_', ' ')} level, within ±{100 * result['tolerance']:g} %"
+    )
+    verdict = result["verdict"]
+    inside = percent(verdict["fraction_inside"]) if verdict else "–"
+    return (
+        _rate_fact(result, rate),
+        Fact("Criterion", criterion, tolerance),
+        Fact("Inside the tolerance", inside, "of the whole run, step by step"),
+        Fact("Progress", percent(result["progress"]), _STAGES.get(result["stage"], "done")),
+        *time_facts(sweep)[:1],
+    )
+
+
+def _rate_fact(result: MatchResult, rate: Markup) -> Fact:
+    measured = next((row["measured"] for row in result["criteria"] if row["chosen"]), None)
+    label = f"{quantity(result['rate_name']).name} that matches".capitalize()
+    if measured is not None:
+        return Fact(
+            label,
+            Markup("{} = {}").format(rate, number(measured["value"])),
+            _between(measured),
+            wide=True,
+        )
+    verdict = result["verdict"]
+    if verdict is not None and verdict["rate"] is not None:
+        return Fact(label, Markup("{} = {}").format(rate, number(verdict["rate"])), wide=True)
+    chosen = next((row for row in result["criteria"] if row["chosen"]), None)
+    guess = chosen and (chosen["predicted"] or chosen["closed_form"])
+    if guess:
+        return Fact(
+            label,
+            Markup("{} ≈ {}").format(rate, number(guess)),
+            "predicted, not measured yet",
+            wide=True,
+        )
+    return Fact(label, "–", "not known yet", wide=True)
+
+
+def _between(interval: Interval) -> str:
+    if interval["low"] is None or interval["high"] is None:
+        return "no interval: a single seed"
+    return f"95 % interval {number(interval['low'])} to {number(interval['high'])}"
+
+
+def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[str, str]:
+    verdict = result["verdict"] if result is not None else None
+    if verdict is not None:
+        return {
+            "style": verdict["state"].replace(" ", "-"),
+            "headline": f"{verdict['state'].capitalize()}{_ratio_words(verdict)}",
+            "sentence": verdict["sentence"],
+        }
+    if sweep.state.is_finished():
+        reason = sweep.reason or f"the match is {sweep.state.value}"
+        return {
+            "style": "none",
+            "headline": "No verdict",
+            "sentence": f"It ended without one: {reason}.",
+        }
+    stage = _STAGES.get(result["stage"], "") if result is not None else ""
+    sentence = f"Now {stage}." if stage else "It starts when a runner takes it up."
+    return {"style": "none", "headline": "No verdict yet", "sentence": sentence}
+
+
+def _ratio_words(verdict: Verdict) -> str:
+    ratio = verdict["log_ratio"]
+    if ratio is None:
+        return ""
+    text = f": source over target {_ratio(ratio['value'])}"
+    if ratio["low"] is not None and ratio["high"] is not None:
+        text += f" ({_ratio(ratio['low'])} to {_ratio(ratio['high'])})"
+    return text
+
+
+def _ratio(log_ratio: float) -> str:
+    """A log ratio as a signed percentage: +2.0 %."""
+    return f"{signed(100 * math.expm1(log_ratio), 1)}\N{NARROW NO-BREAK SPACE}%"
+
+
+def _findings(result: MatchResult) -> list[tuple[str, str]]:
+    """What was learned about the source, as label and value, without what is not known."""
+    source, verdict = result["source"], result["verdict"]
+    rows: list[tuple[str, str | None]] = [
+        ("Effective learning rate e*, closed form", _known(source["effective_lr"])),
+        ("Effective learning rate, measured", _interval(source["measured"])),
+        ("Relaxation time τ (steps)", _known(source["tau_steps"])),
+        ("Equivalent β₂", _known(source["beta2_equivalent"])),
+        ("Gain A", _interval(source["gain"])),
+        ("Departure from scale invariance κ", _known(source["kappa"])),
+        ("Residual of the balance law", _known(source["balance_residual"])),
+    ]
+    if verdict is not None:
+        start, stop = verdict["window"]
+        rows += [
+            ("Window of the verdict", f"steps {number(start)} to {number(stop)}"),
+            ("Drift within the window", _drift(verdict["drift"])),
+            ("Interval taken from", verdict["interval_from"]),
+            ("Fresh seeds", ", ".join(str(seed) for seed in verdict["seeds"])),
+        ]
+    return [(label, value) for label, value in rows if value]
+
+
+def _known(value: float | None) -> str | None:
+    return None if value is None else number(value)
+
+
+def _interval(interval: Interval | None) -> str | None:
+    if interval is None:
+        return None
+    if interval["low"] is None or interval["high"] is None:
+        return number(interval["value"])
+    return f"{number(interval['value'])} ({number(interval['low'])} to {number(interval['high'])})"
+
+
+def _drift(interval: Interval | None) -> str | None:
+    if interval is None:
+        return None
+    text = _ratio(interval["value"])
+    if interval["low"] is None or interval["high"] is None:
+        return text
+    return f"{text} ({_ratio(interval['low'])} to {_ratio(interval['high'])})"

@@ -1,0 +1,235 @@
+"""A report as a list of parts, and the three forms it is written in: HTML, Markdown, LaTeX.
+
+Every form is made of the same parts, so a number is the same in all of them. HTML and Markdown
+are one file with the figures inside; LaTeX names figures that lie beside it as PDF.
+"""
+
+import base64
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dashboards.report.drawing import Drawing
+from dashboards.report.latex import latex_text, notes_latex
+from dashboards.report.latex_preamble import latex_preamble
+from dashboards.report.latex_tables import latex_table
+from dashboards.wording.markdown_notes import markdown, part_of_markdown
+
+#: What a number begins with; "–" stands for none.
+_NUMERIC = set("0123456789+-−–")
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A title within the report; level 2 is a section."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What somebody wrote in Markdown."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list of sentences."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as people read them. Columns of numbers are set to the right."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether every cell of a column begins with a number, or says that there is none."""
+        return column > 0 and all(row[column][:1] in _NUMERIC for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure with what it shows in words."""
+
+    drawing: Drawing
+    caption: str
+
+
+Block = Heading | Paragraph | Notes | Listing | Table | Picture
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+    def pictures(self) -> list[Picture]:
+        """Its figures, in order."""
+        return [block for block in self.blocks if isinstance(block, Picture)]
+
+
+# --- HTML ----------------------------------------------------------------------------------------
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff;
+       max-width: 62rem; margin: 2rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.7rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.2rem; }
+h3 { font-size: 1.05rem; margin-top: 1.6rem; }
+figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
+figcaption, caption { color: #4a5159; font-size: .9rem; text-align: left; padding: .3rem 0; }
+.wide { overflow-x: auto; margin: 1.2rem 0; }
+table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #d8dde3; text-align: left;
+         vertical-align: top; }
+.n { text-align: right; white-space: nowrap; }
+thead th { border-bottom: 2px solid #8a929b; vertical-align: bottom; }
+thead .n { white-space: normal; }
+@media print { body { margin: 0; } }
+"""
+
+
+def to_html(document: Document) -> str:
+    """One page that loads nothing from anywhere."""
+    parts = "\n".join(_html(block) for block in document.blocks)
+    title = html.escape(document.title)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{title}</h1>\n{parts}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _html(block: Block) -> str:
+    if isinstance(block, Heading):
+        return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
+    if isinstance(block, Paragraph):
+        return f"<p>{html.escape(block.text)}</p>"
+    if isinstance(block, Notes):
+        return f"<div>{markdown(block.text)}</div>"
+    if isinstance(block, Listing):
+        items = "".join(f"<li>{html.escape(item)}</li>" for item in block.items)
+        return f"<ul>{items}</ul>"
+    if isinstance(block, Table):
+        return _html_table(block)
+    label = html.escape(block.caption, quote=True)
+    svg = block.drawing.svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return f"<figure>\n{svg}\n<figcaption>{html.escape(block.caption)}</figcaption>\n</figure>"
+
+
+def _html_table(table: Table) -> str:
+    caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
+    numeric = [' class="n"' if table.is_numeric(c) else "" for c in range(len(table.head))]
+    head = "".join(
+        f'<th scope="col"{kind}>{html.escape(cell)}</th>'
+        for cell, kind in zip(table.head, numeric, strict=True)
+    )
+    rows = "\n".join(
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{html.escape(cell)}</td>" for cell, kind in zip(row, numeric, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f'<div class="wide"><table>{caption}\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>"
+    )
+
+
+# --- Markdown ------------------------------------------------------------------------------------
+
+
+def to_markdown(document: Document, picture: Callable[[Picture], str] | None = None) -> str:
+    """Markdown with tables; ``picture`` gives a figure's address, default: inside the text."""
+    address = picture or _data_address
+    parts = [f"# {_md(document.title)}", *(_markdown(b, address) for b in document.blocks)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(block: Block, address: Callable[[Picture], str]) -> str:
+    if isinstance(block, Heading):
+        return f"{'#' * block.level} {_md(block.text)}"
+    if isinstance(block, Paragraph):
+        return _md(block.text)
+    if isinstance(block, Notes):
+        return part_of_markdown(block.text)
+    if isinstance(block, Listing):
+        return "\n".join(f"- {_md(item)}" for item in block.items)
+    if isinstance(block, Table):
+        return _markdown_table(block)
+    return f"![{_md(block.drawing.name)}]({address(block)})\n\n{_md(block.caption)}"
+
+
+def _markdown_table(table: Table) -> str:
+    columns = range(len(table.head))
+    lines = [
+        "| " + " | ".join(_md(cell) for cell in table.head) + " |",
+        "|" + "|".join("---:" if table.is_numeric(c) else "---" for c in columns) + "|",
+        *("| " + " | ".join(_md(cell) for cell in row) + " |" for row in table.rows),
+    ]
+    caption = [_md(table.caption), ""] if table.caption else []
+    return "\n".join([*caption, *lines])
+
+
+def _md(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
+
+
+def _data_address(picture: Picture) -> str:
+    coded = base64.b64encode(picture.drawing.svg.encode()).decode()
+    return f"data:image/svg+xml;base64,{coded}"
+
+
+# --- LaTeX ---------------------------------------------------------------------------------------
+
+
+def to_latex(document: Document, picture: Callable[[Picture], str]) -> str:
+    """A whole LaTeX file; ``picture`` gives the path of a figure's PDF."""
+    parts = "\n\n".join(_latex(block, picture) for block in document.blocks)
+    title = latex_text(document.title)
+    return (
+        f"{latex_preamble(title + parts)}\n"
+        "\\usepackage{array,booktabs,float,graphicx,longtable,geometry}\n\\geometry{margin=2.2cm}\n"
+        f"\\title{{{title}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle\n\n"
+        f"{parts}\n\n\\end{{document}}\n"
+    )
+
+
+def _latex(block: Block, picture: Callable[[Picture], str]) -> str:
+    if isinstance(block, Heading):
+        command = "section" if block.level == 2 else "subsection"
+        return f"\\{command}*{{{latex_text(block.text)}}}"
+    if isinstance(block, Paragraph):
+        return latex_text(block.text)
+    if isinstance(block, Notes):
+        return notes_latex(block.text)
+    if isinstance(block, Listing):
+        items = "\n".join(f"\\item {latex_text(item)}" for item in block.items)
+        return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
+    if isinstance(block, Table):
+        return latex_table(block)
+    return (
+        "\\begin{figure}[H]\n\\centering\n"
+        f"\\includegraphics[width=.85\\linewidth,height=.75\\textheight,keepaspectratio]"
+        f"{{{picture(block)}}}\n"
+        f"\\caption{{{latex_text(block.caption)}}}\n\\end{{figure}}"
+    )

@@ -1,0 +1,105 @@
+"""What each varied field did to the objective, as parts of a report: figures, means, importance."""
+
+from collections.abc import Sequence
+
+from dashboards.plots.figure import inks
+from dashboards.plots.scales import is_number
+from dashboards.report.document import Block, Heading, Listing, Picture, Table
+from dashboards.report.drawing import Cloud, cloud_chart
+from dashboards.wording.formatting import choice_word, number, quantity_value, upper_first
+from dashboards.wording.importance_notes import branch_name, importance_notes
+from dashboards.wording.plain_text import interval, plain, symbol
+from dashboards.wording.quantities import quantity
+from dashboards.wording.sweep_facts import is_log, objective_metric, optimizer_of, space
+from sweeps.analysis.arms import Analysis
+from sweeps.analysis.sensitivity import SensitivityBin
+from sweeps.records import Point, Sweep
+from sweeps.store.store import Store
+
+#: Points of one figure, an even part of more: each is a shape of the file.
+MOST_POINTS = 400
+
+
+def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Block]:
+    """A figure for each field of numbers, and its means where the design gives them."""
+    points = [point for point in store.all_points(sweep.id) if point.mean is not None]
+    means = {one.field: one.bins for one in found.sensitivity}
+    blocks: list[Block] = []
+    for field in space(sweep):
+        blocks += _figure(sweep, field, points)
+        rows = [row for row in (_bin_row(b, found.metric) for b in means.get(field, [])) if row]
+        if len(rows) > 1:
+            head = (symbol(field), quantity(found.metric).name, "95 % interval", "points")
+            words = f"Mean over whatever the other fields were, by {quantity(field).name}."
+            blocks.append(Table(head, tuple(rows), words))
+    heading: list[Block] = [Heading("Sensitivity"), *blocks] if blocks else []
+    return heading + importance_blocks(sweep)
+
+
+def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
+    having = [point for point in points if is_number(point.params.get(field))]
+    if len({point.params[field] for point in having}) < 2:
+        return []
+    drawn = having[:: -(-len(having) // MOST_POINTS)]
+    what = quantity(objective_metric(sweep))
+    clouds = _clouds(sweep, field, drawn)
+    means = [y for cloud in clouds for y in cloud.y]
+    drawing = cloud_chart(
+        f"sensitivity-{field}",
+        clouds,
+        x_label=plain(quantity(field).axis),
+        y_label=plain(what.axis),
+        log_x=is_log(space(sweep)[field]) and min(x for cloud in clouds for x in cloud.x) > 0,
+        log_y=min(means) > 0 and max(means) >= 10 * min(means),
+    )
+    caption = f"{upper_first(what.name)} over {quantity(field).name}"
+    marks = "each mark is a point, mean ± sd over seeds"
+    if len(drawn) < len(having):
+        marks += f"; {number(len(drawn))} of {number(len(having))} points, evenly taken"
+    return [Picture(drawing, f"{caption}: {marks}.")]
+
+
+def _clouds(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Cloud]:
+    """A cloud for each optimizer."""
+    what = quantity(objective_metric(sweep))
+    members: dict[str, list[Point]] = {}
+    for point in points:
+        members.setdefault(optimizer_of(sweep, point.params), []).append(point)
+    return [
+        Cloud(
+            name,
+            ink,
+            [float(p.params[field]) for p in mine],
+            [what.shown(p.mean or 0.0) for p in mine],
+            [what.shown(p.sd or 0.0) for p in mine],
+        )
+        for (name, mine), ink in zip(members.items(), inks(list(members)), strict=True)
+    ]
+
+
+def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
+    if part.mean is None:
+        return None
+    where = (
+        choice_word(part.value)
+        if part.low is None or part.high is None
+        else f"{number(part.low, 3)} to {number(part.high, 3)}"
+    )
+    spread = interval(metric, part.mean_low, part.mean_high)
+    return where, quantity_value(metric, part.mean), spread, str(part.n)
+
+
+def importance_blocks(sweep: Sweep) -> list[Block]:
+    """PED-ANOVA by branch, as the driver stored it; nothing where it found none."""
+    rows = tuple(
+        (branch_name(row["branch"]), symbol(field), f"{100 * share:.0f} %", str(row["points"]))
+        for row in (sweep.result or {}).get("importance") or []
+        for field, share in sorted(row["fields"].items(), key=lambda item: -item[1])
+    )
+    if not rows:
+        return []
+    notes = tuple(plain(note) for note in importance_notes(sweep))
+    head = ("branch", "field", "importance", "points")
+    caption = "PED-ANOVA: how much each field sets the best tenth of the points apart."
+    listing: list[Block] = [Listing(notes)] if notes else []
+    return [Heading("Importance"), Table(head, rows, caption), *listing]

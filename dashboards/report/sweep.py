@@ -1,0 +1,291 @@
+"""A sweep as a report: what it varied, what it found with intervals, curves, where it ran."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dashboards.plots.figure import OPTIMIZER_COLOURS, dash, inks
+from dashboards.report.document import (
+    Block,
+    Document,
+    Heading,
+    Listing,
+    Notes,
+    Paragraph,
+    Picture,
+    Table,
+)
+from dashboards.report.drawing import Line, Mark, interval_chart, line_chart
+from dashboards.report.match import match_blocks
+from dashboards.report.sensitivity import sensitivity_blocks
+from dashboards.wording.formatting import (
+    choice_word,
+    config_value,
+    duration,
+    number,
+    quantity_value,
+    upper_first,
+)
+from dashboards.wording.plain_text import interval, plain, settings, signed, symbol
+from dashboards.wording.quantities import quantity
+from dashboards.wording.sweep_facts import objective_metric, optimizer_of
+from sweeps.analysis.arms import Analysis, ArmResult, Estimate, analysis
+from sweeps.records import Sweep, Trial
+from sweeps.store.store import Store
+
+#: Points of the leaderboard that a report lists, and arms whose curves it draws.
+TOP_POINTS, MOST_CURVES = 20, 8
+
+
+def report_document(store: Store, sweep_id: str) -> Document:
+    """Build the report of a sweep or a match. Raises SweepNotFound."""
+    sweep = store.get_sweep(sweep_id)
+    blocks: list[Block] = [Paragraph(_summary(sweep)), *_notes(sweep)]
+    if sweep.kind == "match":
+        blocks += match_blocks(sweep)
+    else:
+        blocks += _sweep_blocks(store, sweep)
+    blocks += _provenance(store, sweep)
+    kind = "Match" if sweep.kind == "match" else "Sweep"
+    return Document(f"{kind} {sweep.name}", tuple(blocks))
+
+
+def _summary(sweep: Sweep) -> str:
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.trials.items() if count)
+    reason = f" ({sweep.reason})" if sweep.reason else ""
+    took = ""
+    if sweep.started_at is not None:
+        began = sweep.started_at.strftime("%Y-%m-%d %H:%M UTC")
+        took = f" Started {began}"
+        if sweep.finished_at is not None:
+            took += f", took {duration((sweep.finished_at - sweep.started_at).total_seconds())}"
+        took += "."
+    return f"Id {sweep.id}: {sweep.state.value}{reason}. Trials: {counts or 'none'}.{took}"
+
+
+def _notes(sweep: Sweep) -> list[Block]:
+    blocks: list[Block] = [Notes(sweep.notes)] if sweep.notes.strip() else []
+    if sweep.tags:
+        blocks.append(Paragraph(f"Tags: {', '.join(sweep.tags)}."))
+    return blocks
+
+
+def _sweep_blocks(store: Store, sweep: Sweep) -> list[Block]:
+    found = analysis(store, sweep.id)
+    return [
+        Heading("What was varied"),
+        *_space(sweep),
+        Heading("Results"),
+        *_results(found),
+        *_curves(store, sweep, _ranked(found)),
+        *sensitivity_blocks(store, sweep, found),
+        *_leaderboard(store, sweep),
+    ]
+
+
+def _space(sweep: Sweep) -> list[Block]:
+    spec = sweep.spec
+    rows = [(symbol(name), name, _domain(domain)) for name, domain in spec["space"].items()]
+    base = {name: value for name, value in (spec.get("base") or {}).items() if value is not None}
+    fixed = ", ".join(f"{name} {config_value(value)}" for name, value in base.items())
+    replicates = spec.get("replicates") or 1
+    seeds = "1 seed" if replicates == 1 else f"{replicates} seeds"
+    return [
+        Table(("field", "name", "values"), tuple(rows)),
+        Paragraph(f"Fixed: {fixed or 'nothing; all else has its published value'}."),
+        Paragraph(f"Sampler {spec.get('sampler', 'random')}, {seeds} per point."),
+    ]
+
+
+def _domain(domain: dict[str, Any]) -> str:
+    if domain["kind"] == "choice":
+        text = ", ".join(choice_word(value) for value in domain["values"])
+    else:
+        text = f"{config_value(domain['low'])} to {config_value(domain['high'])}"
+        text += " (log)" if domain.get("log") else ""
+    conditions = domain.get("when") or {}
+    where = [f"{n} is {' or '.join(map(choice_word, v))}" for n, v in conditions.items()]
+    return f"{text}, where {' and '.join(where)}" if where else text
+
+
+def _results(found: Analysis) -> list[Block]:
+    arms = _ranked(found)
+    if not arms:
+        return [Paragraph("No point has all of its seeds yet.")]
+    metric = found.metric
+    shows_test = metric != "test_error" and any(arm.test_error for arm in arms)
+    head = ["arm", quantity(metric).name, "95 % interval", "sd", "n", "points", "chosen"]
+    if shows_test:
+        head.insert(5, "test error")
+    rows = [_arm_row(arm, metric, shows_test=shows_test) for arm in arms]
+    blocks: list[Block] = [Table(tuple(head), tuple(rows)), *_intervals(arms, metric)]
+    if found.comparisons:
+        cells = tuple(
+            (
+                f"{settings(row.a)} − {settings(row.b)}",
+                f"{signed(row.metric, row.difference)} "
+                f"[{signed(row.metric, row.low)}, {signed(row.metric, row.high)}]",
+                number(row.p_holm, 2),
+                row.verdict,
+            )
+            for row in found.comparisons
+        )
+        caption = "Welch, p-values adjusted after Holm; errors in percentage points."
+        blocks.append(Table(("arms", "difference", "p", "verdict"), cells, caption))
+    if found.notes:
+        blocks.append(Listing(tuple(found.notes)))
+    return blocks
+
+
+def _ranked(found: Analysis) -> list[ArmResult]:
+    sign = -1 if found.direction == "maximize" else 1
+    arms = [(sign * arm.objective.mean, arm) for arm in found.arms if arm.objective is not None]
+    return [arm for _, arm in sorted(arms, key=lambda pair: pair[0])]
+
+
+def _arm_row(arm: ArmResult, metric: str, *, shows_test: bool) -> tuple[str, ...]:
+    assert arm.objective is not None
+    objective = arm.objective
+    rest = {name: value for name, value in arm.params.items() if name not in arm.arm}
+    chosen = settings(rest) if rest else "–"
+    if arm.selected:
+        chosen += " (selected, optimistic)"
+    sd = "–" if objective.sd is None else quantity_value(metric, objective.sd)
+    cells = [
+        settings(arm.arm),
+        quantity_value(metric, objective.mean),
+        interval(metric, objective.low, objective.high),
+        sd,
+        str(objective.n),
+        str(arm.points),
+        chosen,
+    ]
+    if shows_test:
+        cells.insert(5, _estimate("test_error", arm.test_error))
+    return tuple(cells)
+
+
+def _estimate(metric: str, found: Estimate | None) -> str:
+    if found is None:
+        return "–"
+    text = quantity_value(metric, found.mean)
+    return text if found.low is None else f"{text} ({interval(metric, found.low, found.high)})"
+
+
+def _intervals(arms: Sequence[ArmResult], metric: str) -> list[Block]:
+    what = quantity(metric)
+
+    def shown(value: float | None) -> float | None:
+        return None if value is None else what.shown(value)
+
+    marks = [
+        Mark(
+            settings(arm.arm),
+            OPTIMIZER_COLOURS.get(str(arm.params.get("optimizer")), OPTIMIZER_COLOURS["ndadam"]),
+            what.shown(arm.objective.mean),
+            shown(arm.objective.low),
+            shown(arm.objective.high),
+        )
+        for arm in arms[:TOP_POINTS]
+        if arm.objective is not None
+    ]
+    drawing = interval_chart("results", marks, x_label=plain(what.axis))
+    whose = _whose(len(arms), TOP_POINTS)
+    caption = f"{upper_first(what.name)} of {whose}, 95 % interval over seeds."
+    return [Picture(drawing, caption)]
+
+
+def _whose(arms: int, most: int) -> str:
+    """Which points a figure with room for ``most`` arms, the best first, shows."""
+    return "each arm's best point" if arms <= most else f"the best points of the best {most} arms"
+
+
+def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block]:
+    metric = objective_metric(sweep)
+    points = [arm.point for arm in arms if arm.point is not None][:MOST_CURVES]
+    named = {arm.point: settings(arm.arm) for arm in arms}
+    params = {arm.point: arm.params for arm in arms}
+    what, lines = quantity(metric), []
+    curves = [c for c in store.point_curves(sweep.id, metric, points) if len(c.steps) > 1]
+    colours = inks([optimizer_of(sweep, params[curve.point]) for curve in curves])
+    for index, (curve, ink) in enumerate(zip(curves, colours, strict=True)):
+        spread = [value or 0.0 for value in curve.sd]
+        has_band = any(spread)
+        lines.append(
+            Line(
+                label=named[curve.point],
+                colour=ink,
+                x=curve.steps,
+                y=[what.shown(v) for v in curve.mean],
+                low=_shifted(curve.mean, spread, -1, metric) if has_band else (),
+                high=_shifted(curve.mean, spread, 1, metric) if has_band else (),
+                dash=dash(index),
+            )
+        )
+    if not lines:
+        return []
+    drawing = line_chart(
+        "learning-curves", lines, x_label="training step", y_label=plain(what.axis)
+    )
+    caption = (
+        f"{upper_first(what.name)} of {_whose(len(arms), MOST_CURVES)} while training; mean and "
+        "deviation over seeds."
+    )
+    return [Heading("Learning curves"), Picture(drawing, caption)]
+
+
+def _shifted(mean: Sequence[float], spread: Sequence[float], sign: int, metric: str) -> list[float]:
+    what = quantity(metric)
+    return [what.shown(m + sign * s) for m, s in zip(mean, spread, strict=True)]
+
+
+def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:
+    metric = objective_metric(sweep)
+    maximized = (sweep.spec.get("objective") or {}).get("direction") == "maximize"
+    page = store.points(sweep.id, sort="-mean" if maximized else "mean", limit=TOP_POINTS)
+    rows = tuple(
+        (
+            settings(point.params),
+            quantity_value(metric, point.mean),
+            "–" if point.sd is None else quantity_value(metric, point.sd),
+            str(point.n),
+            point.state.value,
+        )
+        for point in page.items
+    )
+    if not rows:
+        return []
+    more = f" The best {len(rows)} points." if page.next else ""
+    caption = f"Mean over seeds.{more}"
+    head = ("point", quantity(metric).name, "sd", "n", "state")
+    return [Heading("Points"), Table(head, rows, caption)]
+
+
+def _provenance(store: Store, sweep: Sweep) -> list[Block]:
+    trials = store.trials(sweep.id, limit=500).items
+    found = [store.trial(sweep.id, trial.number).attempts for trial in _some(trials)]
+    notes = [attempts[-1].provenance for attempts in found if attempts]
+    if not notes:
+        return []
+    rows = (
+        ("card", _listed(note.get("card") for note in notes)),
+        ("torch", _listed((note.get("versions") or {}).get("torch") for note in notes)),
+        ("commit", _listed(note.get("git_commit") for note in notes)),
+        ("data", _listed(_data(note.get("data")) for note in notes)),
+    )
+    return [Heading("Where it ran"), Table(("what", "found"), rows)]
+
+
+def _some(trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Enough trials to tell where a sweep ran, spread over it."""
+    step = max(1, len(trials) // 50)
+    return trials[::step]
+
+
+def _data(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    return f"{value.get('name', '')} {str(value.get('checksum', ''))[:12]}".strip()
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(sorted({str(value) for value in values if value})) or "unknown"

@@ -1,0 +1,85 @@
+"""What a sweep's buttons do in a browser without script, and the page that asks before a deletion.
+
+With script the same forms go to the API and the page stays; without, they come here.
+"""
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import RedirectResponse, Response
+
+from dashboards.web.error_pages import PageRoute, error_page, sentence
+from dashboards.web.ports import Refused
+from dashboards.web.posted_form import SentDep
+from dashboards.web.steering import VERBS, Steering
+from dashboards.web.templating import page
+from dashboards.wording.sweep_facts import StoreDep, address, mlflow_experiment
+from sweeps.errors import SweepStateConflict
+from sweeps.store.store import Store
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_NO_BUTTONS = (404, "No buttons here", "These pages only show; use ndsweep or the API.")
+
+
+def _provided(request: Request) -> Steering | None:
+    steering: Steering | None = request.state.steering
+    return steering
+
+
+SteeringDep = Depends(_provided)
+
+
+@router.post("/sweeps/{sweep_id}/do/{verb}")
+def act(
+    sweep_id: str,
+    verb: str,
+    sent: dict[str, str] = SentDep,
+    store: Store = StoreDep,
+    steering: Steering | None = SteeringDep,
+) -> Response:
+    """Carry out a button, and go back to the page of the sweep."""
+    if steering is None:
+        return error_page(*_NO_BUTTONS)
+    if verb not in VERBS:
+        return error_page(404, "Not found", f"There is no button {verb[:80]!r}.")
+    try:
+        shown = steering.act(sweep_id, verb, sent)
+    except (Refused, SweepStateConflict) as refused:
+        status = 422 if isinstance(refused, Refused) else 409
+        title = f"Could not {'save' if verb == 'label' else verb}"
+        return error_page(status, title, sentence(str(refused)), address(store.get_sweep(sweep_id)))
+    return RedirectResponse(address(store.get_sweep(shown)), status_code=303)
+
+
+@router.get("/sweeps/{sweep_id}/do/{verb}")
+def back(sweep_id: str, verb: str, store: Store = StoreDep) -> Response:
+    """Lead back whoever loads the address of a refused button again: looking changes nothing."""
+    return RedirectResponse(address(store.get_sweep(sweep_id)), status_code=303)
+
+
+@router.get("/sweeps/{sweep_id}/delete")
+def ask_page(sweep_id: str, store: Store = StoreDep) -> Response:
+    """Say what a deletion takes and what it leaves, and ask."""
+    sweep = store.get_sweep(sweep_id)
+    return page(
+        "delete.html",
+        title=f"Delete {sweep.name}?",
+        section="matches" if sweep.kind == "match" else "sweeps",
+        sweep=sweep,
+        address=address(sweep),
+        trials=sum(sweep.trials.values()),
+        confirmations=store.confirmations(sweep_id),
+        mlflow=mlflow_experiment(sweep),
+    )
+
+
+@router.post("/sweeps/{sweep_id}/delete")
+def delete(
+    sweep_id: str, store: Store = StoreDep, steering: Steering | None = SteeringDep
+) -> Response:
+    """Delete the sweep; where its trials have to stop first, its page says so meanwhile."""
+    if steering is None:
+        return error_page(*_NO_BUTTONS)
+    sweep = store.get_sweep(sweep_id)
+    listing = "/matches" if sweep.kind == "match" else "/"
+    is_gone = steering.delete(sweep_id)
+    return RedirectResponse(listing if is_gone else address(sweep), status_code=303)

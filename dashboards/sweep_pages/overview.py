@@ -1,0 +1,149 @@
+"""The top of a sweep's page: what to know and what to do at a glance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from dashboards.sweep_pages.buttons import actions, retry_note
+from dashboards.sweep_pages.results import half_width
+from dashboards.wording.formatting import config_value, duration, moment, number, plus_minus
+from dashboards.wording.quantities import quantity
+from dashboards.wording.sweep_facts import (
+    mlflow_experiment,
+    objective_metric,
+    progress,
+    settings_text,
+)
+from sweeps.records import Sweep, SweepState, TrialState
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A label over a value."""
+
+    label: str
+    value: str | Markup
+    detail: str | Markup = ""
+    chip: str = ""
+    wide: bool = False
+
+
+def sweep_facts(sweep: Sweep, confirmations: Sequence[Sweep] = ()) -> tuple[Fact, ...]:
+    """Best so far, what confirmed it, time, cost, and how the search is set up."""
+    return (
+        best_fact(sweep),
+        *(_confirmation_fact(one) for one in confirmations),
+        *time_facts(sweep),
+        cost_fact(sweep),
+        *_search_facts(sweep.spec),
+    )
+
+
+def _confirmation_fact(confirming: Sweep) -> Fact:
+    """What fresh seeds say of the best points, or how far they are."""
+    link = Markup('<a href="/sweeps/{}">{}</a>').format(confirming.id, confirming.name)
+    best = confirming.best
+    if best is None:
+        return Fact("Confirmation", confirming.state.value, link, wide=True)
+    metric = objective_metric(confirming)
+    return Fact(
+        f"{quantity(metric).name} on fresh seeds".capitalize(),
+        plus_minus(metric, best["mean"], half_width(best["sd"], best["n"])),
+        Markup("n = {}: {}").format(best["n"], link),
+        chip="confirmed" if confirming.state == SweepState.COMPLETE else confirming.state.value,
+        wide=True,
+    )
+
+
+def cost_text(sweep: Sweep) -> str:
+    """Time that trials took on what each of them occupied: GPU time, else CPU time."""
+    resources = sweep.spec.get("resources") or {}
+    gpus = float(resources.get("gpus") or 0.0)
+    if gpus:
+        return f"{duration(gpus * sweep.trial_seconds)} GPU"
+    return f"{duration(float(resources.get('cpus') or 1.0) * sweep.trial_seconds)} CPU"
+
+
+def cost_fact(sweep: Sweep) -> Fact:
+    """What ended attempts have cost."""
+    ended = sum(sweep.trials[state] for state in TrialState if state.is_finished())
+    value = cost_text(sweep) if sweep.trial_seconds else "–"
+    return Fact(
+        "Cost so far" if not sweep.state.is_finished() else "Cost", value, f"{ended} trials"
+    )
+
+
+def best_fact(sweep: Sweep) -> Fact:
+    """The best point by its mean, marked "selected": it was chosen by the numbers it shows."""
+    metric = objective_metric(sweep)
+    label = f"Best {quantity(metric).name}"
+    best = sweep.best
+    if best is None:
+        return Fact(label, "–", "no point has finished", wide=True)
+    half = half_width(best["sd"], best["n"])
+    detail = Markup("point {}, n = {}: {}").format(
+        best["point"], best["n"], settings_text(best["params"])
+    )
+    # A confirmation's points were chosen elsewhere, on other seeds.
+    chip = "on fresh seeds" if sweep.spec.get("confirms") else "selected"
+    return Fact(label, plus_minus(metric, best["mean"], half), detail, chip=chip, wide=True)
+
+
+def time_facts(sweep: Sweep) -> tuple[Fact, ...]:
+    """How long it took and how long it will."""
+    end = sweep.finished_at or datetime.now(UTC)
+    took = (end - sweep.started_at).total_seconds() if sweep.started_at else None
+    if sweep.state.is_finished():
+        return (Fact("Took", duration(took), Markup("ended {}").format(moment(sweep.finished_at))),)
+    created = Markup("created {}").format(moment(sweep.created_at))
+    left = "from the trials so far" if sweep.eta_seconds is not None else "after the first trial"
+    return (
+        Fact("Time left", duration(sweep.eta_seconds), left),
+        Fact("Running for", duration(took), created),
+    )
+
+
+def _search_facts(spec: dict[str, Any]) -> tuple[Fact, ...]:
+    scheduler = (spec.get("scheduler") or {}).get("kind")
+    replicates = spec.get("replicates") or 1
+    resources = spec.get("resources") or {}
+    gpus, cpus = resources.get("gpus", 0), resources.get("cpus", 1)
+    needs = f"{config_value(gpus)} GPU" if gpus else f"{config_value(cpus)} CPU"
+    base = spec.get("base") or {}
+    network = f"WRN-{base.get('depth', 22)}-{config_value(base.get('widen_factor', 7.5))}"
+    return (
+        Fact(
+            "Search",
+            str(spec.get("sampler", "–")),
+            f"pruned by {scheduler}" if scheduler else "nothing is pruned",
+        ),
+        Fact("Seeds per point", number(replicates), f"{needs} per trial"),
+        Fact("Data", str(base.get("dataset", "cifar10")), network),
+    )
+
+
+def mirror_problem(sweep: Sweep) -> str:
+    """A sentence when MLflow is behind, "" when all is well. Training does not depend on it."""
+    mirror = sweep.mirror or {}
+    if mirror.get("error"):
+        return f"MLflow is not reached: {mirror['error']}. Nothing is lost; it is sent later."
+    behind = mirror.get("behind_seconds") or 0
+    return f"MLflow is {duration(behind)} behind." if behind > 60 else ""
+
+
+def overview_values(sweep: Sweep, here: str, facts: Sequence[Fact]) -> dict[str, Any]:
+    """What ``part_overview.html`` shows of a sweep or match at the address ``here``."""
+    return {
+        "sweep": sweep,
+        "here": here,
+        "objective": quantity(objective_metric(sweep)),
+        "progress": progress(sweep),
+        "facts": facts,
+        "actions": actions(sweep),
+        "retry_note": retry_note(sweep),
+        "mlflow": mlflow_experiment(sweep),
+        "mirror_problem": mirror_problem(sweep),
+    }

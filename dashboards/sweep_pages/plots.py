@@ -1,0 +1,185 @@
+"""Plots of a sweep and of a trial: each one a read of the store, thinned to what a screen shows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from dashboards.plots.answers import Form, plot_answer
+from dashboards.plots.sweep import Curve, learning_curves, sensitivity
+from dashboards.plots.trial import Samples, layer_curves, metric_curves
+from dashboards.sweep_pages.results import settings, trend
+from dashboards.web.error_pages import PageRoute, error_page
+from dashboards.web.point_cache import all_points
+from dashboards.wording.formatting import choice_word, number
+from dashboards.wording.quantities import layer_order, quantity
+from dashboards.wording.sweep_facts import StoreDep, is_log, is_maximized, objective_metric, space
+from sweeps.records import Point, Sweep, Trial
+from sweeps.spec.domains import same
+from sweeps.store.store import Store
+from worker.report import Series
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+#: Points of the leaderboard whose curves are drawn: as many as there are colours.
+CURVE_POINTS = 6
+#: Values per line; more than a screen has pixels for is not sent.
+MAX_SAMPLES = 300
+
+#: Fields that a curve's label has whether they differ or not.
+_ALWAYS = ("optimizer", "alpha_v", "lr")
+
+#: Metrics that a trial's page draws on axes of their own, with their caption.
+METRIC_PLOTS = {
+    "errors": ("Errors", ("train_error", "validation_error", "test_error")),
+    "train_loss": ("Training loss", ("train_loss",)),
+    "alpha_v": ("Learning rate of weight vectors", ("alpha_v",)),
+    "logit_rms": ("RMS of the logits", ("logit_rms",)),
+    "images_per_second": ("Speed", ("images_per_second",)),
+}
+#: Quantities per layer, in the order of the choice.
+LAYER_QUANTITIES = ("effective_lr", "angular_update", "weight_norm", "projection_ratio")
+
+
+def curve_metrics(store: Store, sweep: Sweep) -> list[tuple[str, str]]:
+    """What the learning curves can show: key and words, the objective first."""
+    names = store.metric_names(sweep.id)
+    objective = objective_metric(sweep)
+    whole = [name for name in names if "/" not in name]
+    layers = sorted(
+        (name for name in names if "/" in name),
+        key=lambda name: (name.split("/")[0], layer_order(name.split("/")[1])),
+    )
+    ordered = [objective, *(name for name in [*whole, *layers] if name != objective)]
+    return [(name, quantity(name).name) for name in ordered]
+
+
+@router.get("/sweeps/{sweep_id}/plots/curves.{form}")
+def curves_plot(sweep_id: str, form: Form, metric: str = "", store: Store = StoreDep) -> Response:
+    """Learning curves of the best points."""
+    sweep = store.get_sweep(sweep_id)
+    name = metric or objective_metric(sweep)
+    order = "-mean" if is_maximized(sweep) else "mean"
+    best = store.points(sweep_id, sort=order, limit=CURVE_POINTS).items
+    labels = curve_labels(best)
+    found = store.point_curves(sweep_id, name, list(labels), max_points=MAX_SAMPLES)
+    curves = [Curve(labels[c.point], c.steps, c.mean, c.sd, c.n) for c in found]
+    return plot_answer(
+        learning_curves(name, curves),
+        form,
+        file_name=f"{sweep_id}-{_file_part(name)}",
+        empty=f"No trial has reported its {quantity(name).name} yet.",
+    )
+
+
+def curve_labels(points: Sequence[Point]) -> dict[int, str]:
+    """``12 · ndadam · α^v 0.05``: the optimizer, its rate, and what else tells the curves apart.
+
+    Two fields beyond those at most; the leaderboard has the rest.
+    """
+    names = dict.fromkeys(name for point in points for name in point.params)
+    apart = [
+        name
+        for name in names
+        if name not in _ALWAYS and len({same(point.params.get(name)) for point in points}) > 1
+    ]
+    return {
+        point.number: " · ".join([str(point.number), *_words(point.params, [*_ALWAYS, *apart[:2]])])
+        for point in points
+    }
+
+
+def _words(params: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if name not in params:
+            continue
+        value = params[name]
+        words = number(value, 3) if isinstance(value, float) else choice_word(value)
+        yield words if name == "optimizer" else f"{quantity(name).short} {words}"
+
+
+@router.get("/sweeps/{sweep_id}/plots/sensitivity/{param}.{form}")
+def sensitivity_plot(sweep_id: str, param: str, form: Form, store: Store = StoreDep) -> Response:
+    """The objective against one field of the space."""
+    sweep = store.get_sweep(sweep_id)
+    domain = space(sweep).get(param)
+    if domain is None:
+        return error_page(404, "Not found", f"This sweep does not vary {param[:80]!r}.")
+    points = all_points(store, sweep)
+    plot = sensitivity(
+        param,
+        objective_metric(sweep),
+        settings(sweep, points, param),
+        trend(sweep, points, param),
+        log=is_log(domain),
+        selected=(sweep.best or {}).get("point"),
+    )
+    return plot_answer(
+        plot,
+        form,
+        file_name=f"{sweep_id}-sensitivity-{_file_part(param)}",
+        empty="No point that sets this field has finished yet.",
+    )
+
+
+@router.get("/sweeps/{sweep_id}/trials/{number}/plots/metric/{name}.{form}")
+def metric_plot(
+    sweep_id: str, number: int, name: str, form: Form, store: Store = StoreDep
+) -> Response:
+    """One or more metrics of a trial on one axis."""
+    caption, names = METRIC_PLOTS.get(name, (name, (name,)))
+    found = store.metrics(sweep_id, number, names=names, max_points=MAX_SAMPLES)
+    ordered: dict[str, Samples] = {key: found[key] for key in names if key in found}
+    return plot_answer(
+        metric_curves(next(iter(ordered), names[0]), ordered),
+        form,
+        file_name=f"{sweep_id}-{number}-{_file_part(name)}",
+        empty=f"{caption}: nothing was reported.",
+    )
+
+
+@router.get("/sweeps/{sweep_id}/trials/{number}/plots/layers.{form}")
+def layers_plot(
+    sweep_id: str,
+    number: int,
+    form: Form,
+    quantity: str = "effective_lr",
+    store: Store = StoreDep,
+) -> Response:
+    """One quantity of every layer of a trial."""
+    trial = store.trial(sweep_id, number)
+    layers = layer_samples(store, trial, quantity)
+    return plot_answer(
+        layer_curves(quantity, layers),
+        form,
+        file_name=f"{sweep_id}-{number}-{_file_part(quantity)}",
+        empty="Nothing of it was reported or kept.",
+    )
+
+
+def layer_samples(store: Store, trial: Trial, stem: str) -> Mapping[str, Samples]:
+    """A quantity of each layer: reported metrics, else what a measurement recorded per step."""
+    names = [name for name in trial.metrics if name.startswith(f"{stem}/")]
+    if names:
+        found = store.metrics(trial.sweep_id, trial.number, names=names, max_points=MAX_SAMPLES)
+        return {name.partition("/")[2]: curve for name, curve in found.items()}
+    recorded = [n for n in store.series_names(trial.sweep_id) if n.startswith(f"{stem}/")]
+    return {
+        name.partition("/")[2]: _thinned(parts)
+        for name in recorded
+        if (parts := store.series(trial.sweep_id, trial.number, name))
+    }
+
+
+def _thinned(parts: list[Series]) -> Samples:
+    pairs = [
+        (part.start + part.every * index, value)
+        for part in parts
+        for index, value in enumerate(part.values)
+    ]
+    return pairs[:: max(1, -(-len(pairs) // MAX_SAMPLES))]
+
+
+def _file_part(name: str) -> str:
+    """A metric's name as part of a file name."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60]

@@ -1,0 +1,194 @@
+"""What a sweep found, in the words of its page: arms, comparisons, and trends over one field."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from dashboards.plots.scales import is_number
+from dashboards.plots.sweep import Setting, Trend
+from dashboards.web.point_cache import kept
+from dashboards.wording.differing_fields import Differing, differing_fields
+from dashboards.wording.formatting import choice_word, number, plus_minus, signed
+from dashboards.wording.quantities import quantity
+from dashboards.wording.sweep_facts import objective_metric, optimizer_of, settings_text, space
+from ndadam.statistics.inference import t_quantile
+from sweeps.analysis.arms import MAX_COMPARED, ArmResult, Comparison, Estimate, analysis
+from sweeps.analysis.sensitivity import SensitivityBin, sensitivity
+from sweeps.records import Point, Sweep
+from sweeps.store.store import Store
+
+#: Up to this many points, each may be an arm of its own (a table of the paper); beyond it only
+#: optimizers are.
+MOST_ARMS = 40
+#: More marks than this in one plot hide each other; its means are over all points.
+MAX_SETTINGS = 600
+#: Bins of a range that hold two points or more; with fewer, a line would only say where it was cut.
+LEAST_BINS = 3
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """The best point of one arm."""
+
+    name: str
+    objective: str
+    test_error: str
+    seeds: int
+    points: int
+    diverged: int
+    point: int
+    selected: bool
+    settings: Markup
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """Two arms and what can be said about them."""
+
+    arms: str
+    metric: str
+    difference: str
+    p_value: str
+    verdict: str
+
+
+def half_width(sd: float | None, n: int) -> float | None:
+    """Half of the 95 % t-interval of a mean over ``n`` seeds; None for a single seed."""
+    if sd is None or n < 2:
+        return None
+    return t_quantile(0.975, n - 1) * sd / math.sqrt(n)
+
+
+def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
+    """What ``part_results.html`` shows."""
+    many = sum(sweep.trials.values()) > MOST_ARMS * (sweep.spec.get("replicates") or 1)
+    optimizer = ["optimizer"] if "optimizer" in space(sweep) else []
+    found = kept(
+        store,
+        sweep,
+        "analysis",
+        lambda: analysis(store, sweep.id, optimizer if many else None),
+    )
+    sign = -1 if found.direction == "maximize" else 1
+    arms = [arm for arm in found.arms if arm.objective is not None]
+    arms.sort(key=lambda arm: sign * arm.objective.mean if arm.objective else math.inf)
+    return {
+        "arms": [_arm_row(sweep, arm) for arm in arms],
+        "shows_test_error": any(arm.test_error for arm in arms) and found.metric != "test_error",
+        "comparisons": [_comparison_row(row) for row in found.comparisons],
+        "notes": found.notes if arms else [],
+        "differing": kept(store, sweep, "differing", lambda: _differing(store, sweep, arms)),
+    }
+
+
+def _differing(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> Differing | None:
+    """The resolved fields in which the compared points differ; None where there is one arm."""
+    if not 1 < len(arms) <= MAX_COMPARED:
+        return None
+    named = {_arm_name(arm.arm) or str(arm.point): arm.point for arm in arms}
+    configs = {}
+    for name, point in named.items():
+        trials = store.trials(sweep.id, point=point, limit=1).items
+        if trials:
+            configs[name] = trials[0].config
+    return differing_fields(configs)
+
+
+def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
+    assert arm.objective is not None
+    assert arm.point is not None
+    rest = {name: value for name, value in arm.params.items() if name not in arm.arm}
+    return ArmRow(
+        name=_arm_name(arm.arm) or optimizer_of(sweep, arm.params),
+        objective=_estimate(objective_metric(sweep), arm.objective),
+        test_error=_estimate("test_error", arm.test_error),
+        seeds=arm.objective.n,
+        points=arm.points,
+        diverged=arm.points_diverged,
+        point=arm.point,
+        selected=arm.selected,
+        settings=settings_text(rest),
+    )
+
+
+def _arm_name(arm: dict[str, Any]) -> str:
+    return ", ".join(
+        choice_word(value) if name == "optimizer" else f"{name} {choice_word(value)}"
+        for name, value in arm.items()
+    )
+
+
+def _estimate(metric: str, found: Estimate | None) -> str:
+    if found is None:
+        return "–"
+    half = None if found.high is None else found.high - found.mean
+    return plus_minus(metric, found.mean, half)
+
+
+def _comparison_row(row: Comparison) -> ComparisonRow:
+    what = quantity(row.metric)
+    unit = "\N{NARROW NO-BREAK SPACE}points" if what.is_fraction else ""
+    low, middle, high = (
+        signed(what.shown(value)) if what.is_fraction else number(value)
+        for value in (row.low, row.difference, row.high)
+    )
+    text = f"{middle} ({low} to {high}){unit}".replace("-", "\N{MINUS SIGN}")
+    return ComparisonRow(
+        arms=f"{_arm_name(row.a)} − {_arm_name(row.b)}",
+        metric=what.name,
+        difference=text,
+        p_value=number(row.p_holm, 2),
+        verdict=row.verdict,
+    )
+
+
+def settings(sweep: Sweep, points: Sequence[Point], param: str) -> list[Setting]:
+    """The points of a sensitivity plot, at most ``MAX_SETTINGS``: the best, and an even part."""
+    place = _place(space(sweep)[param])
+    found = [
+        Setting(p.number, place(p.params[param]), p.mean, p.sd, p.n, optimizer_of(sweep, p.params))
+        for p in points
+        if p.mean is not None and param in p.params
+    ]
+    step = max(1, math.ceil(len(found) / MAX_SETTINGS))
+    chosen = (sweep.best or {}).get("point")
+    return [s for index, s in enumerate(found) if index % step == 0 or s.point == chosen]
+
+
+def trend(sweep: Sweep, points: Sequence[Point], param: str) -> list[Trend]:
+    """Mean objective over one field, [] where the design or the number of points forbids it."""
+    only = {**sweep.spec, "space": {param: space(sweep)[param]}}
+    found = next(iter(sensitivity(only, points)), None)
+    if found is None:
+        return []
+    place = _place(space(sweep)[param])
+    ranges = [part for part in found.bins if part.low is not None and part.n >= 2]
+    values = [part for part in found.bins if part.low is None and part.n]
+    if ranges:
+        enough = len(ranges) >= LEAST_BINS
+        return [_trend(part, _middle(part, log=found.log)) for part in ranges] if enough else []
+    # Where every value was tried once, the means are the points that are drawn anyway.
+    if not any(part.n > 1 for part in values):
+        return []
+    return [_trend(part, place(part.value)) for part in values]
+
+
+def _trend(part: SensitivityBin, at: float | str) -> Trend:
+    assert part.mean is not None
+    return Trend(at, part.mean, part.mean_low, part.mean_high, part.n)
+
+
+def _middle(part: SensitivityBin, *, log: bool) -> float:
+    assert part.low is not None
+    assert part.high is not None
+    return math.sqrt(part.low * part.high) if log else (part.low + part.high) / 2
+
+
+def _place(domain: Mapping[str, Any]) -> Callable[[Any], float | str]:
+    """Where values of a domain lie on an axis: numbers as they are, choices with words as words."""
+    if all(is_number(value) for value in domain.get("values", ())):
+        return float
+    return choice_word

@@ -1,0 +1,171 @@
+"""Pages of sweeps: the list, one sweep, and the parts of it that a live update replaces."""
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from dashboards.sweep_pages.list import ListQuery, sweep_list
+from dashboards.sweep_pages.overview import overview_values, sweep_facts
+from dashboards.sweep_pages.plots import CURVE_POINTS, curve_metrics
+from dashboards.sweep_pages.results import result_values
+from dashboards.sweep_pages.search import contour_fields, first_pair, thinned
+from dashboards.sweep_pages.tables import TrialQuery, leaderboard, trial_table
+from dashboards.web.error_pages import PageRoute
+from dashboards.web.point_cache import all_points
+from dashboards.web.templating import page
+from dashboards.wording.importance_notes import importance_notes
+from dashboards.wording.quantities import quantity
+from dashboards.wording.sweep_facts import (
+    StoreDep,
+    address,
+    is_adaptive,
+    objective_metric,
+    space,
+)
+from sweeps.records import Sweep
+from sweeps.store.store import Store
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
+    """All sweeps, newest first."""
+    return page(
+        "sweeps.html",
+        title="Sweeps",
+        lead="Each trains many configurations and shows which settings work.",
+        section="sweeps",
+        address="/",
+        listing="part_sweeps.html",
+        **sweep_list(store, query),
+    )
+
+
+@router.get("/parts/sweeps")
+def list_part(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
+    """The table of all sweeps."""
+    return page("part_sweeps.html", **sweep_list(store, query))
+
+
+@router.get("/sweeps/{sweep_id}")
+def sweep_page(
+    sweep_id: str,
+    sort: str = "",
+    cursor: str = "",
+    metric: str = "",
+    query: TrialQuery = Depends(),
+    store: Store = StoreDep,
+) -> Response:
+    """One sweep; a match has a page of its own."""
+    sweep = store.get_sweep(sweep_id)
+    if sweep.kind == "match":
+        return RedirectResponse(f"/matches/{sweep.id}", status_code=307)
+    # Read before everything else that is shown, so that no event falls between page and stream.
+    seen = store.last_event_id(sweep.id)
+    metrics, points = curve_metrics(store, sweep), all_points(store, sweep)
+    is_over = sweep.state.is_finished()
+    here = f"/sweeps/{sweep.id}"
+    return page(
+        "sweep.html",
+        title=sweep.name,
+        section="sweeps",
+        events=f"/api/v1{here}/events?after={seen}",
+        is_over=is_over,
+        # A sweep that ended with fewer points draws them all.
+        curve_count=min(CURVE_POINTS, len(points)) if is_over else CURVE_POINTS,
+        metrics=metrics,
+        metric=metric or objective_metric(sweep),
+        sensitivity_note=_sensitivity_note(sweep),
+        importance_note=_importance_note(sweep),
+        branch_notes=importance_notes(sweep),
+        contour_choices=contour_fields(sweep),
+        contour_pair=first_pair(sweep, thinned(points)),
+        space=space(sweep),
+        spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
+        **_overview(store, sweep),
+        **result_values(store, sweep),
+        board=leaderboard(store, sweep, here, sort, cursor),
+        trials=trial_table(store, sweep, here, query),
+    )
+
+
+def _sensitivity_note(sweep: Sweep) -> str:
+    if not is_adaptive(sweep):
+        return (
+            "each mark is a point (mean ± sd over seeds); grey is the mean over neighbouring points"
+        )
+    pruned = sweep.spec.get("scheduler") is not None
+    why = (
+        "pruning keeps only what looked good early"
+        if pruned
+        else f"the {sweep.spec.get('sampler')} sampler looks more often where it is good"
+    )
+    return f"each mark is a point (mean ± sd over seeds); no trend is drawn because {why}"
+
+
+def _importance_note(sweep: Sweep) -> str:
+    if is_adaptive(sweep):
+        return "the search looked at results, so importance describes the points it tried"
+    return "interactions count for no field, so shares of the variance need not add up to 100 %"
+
+
+def _overview(store: Store, sweep: Sweep) -> dict[str, Any]:
+    confirmations = store.confirmations(sweep.id) if sweep.state.is_finished() else []
+    return overview_values(sweep, f"/sweeps/{sweep.id}", sweep_facts(sweep, confirmations))
+
+
+@router.get("/sweeps/{sweep_id}/parts/overview")
+def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """State, progress, best and buttons."""
+    sweep = store.get_sweep(sweep_id)
+    return page("part_overview.html", **_overview(store, sweep))
+
+
+@router.get("/sweeps/{sweep_id}/parts/results")
+def results_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """The result table and its comparisons."""
+    sweep = store.get_sweep(sweep_id)
+    return page(
+        "part_results.html",
+        sweep=sweep,
+        here=f"/sweeps/{sweep.id}",
+        objective=quantity(objective_metric(sweep)),
+        **result_values(store, sweep),
+    )
+
+
+@router.get("/sweeps/{sweep_id}/parts/leaderboard")
+def leaderboard_part(
+    sweep_id: str, sort: str = "", cursor: str = "", store: Store = StoreDep
+) -> HTMLResponse:
+    """One page of the leaderboard."""
+    sweep = store.get_sweep(sweep_id)
+    here = f"/sweeps/{sweep.id}"
+    return page(
+        "part_leaderboard.html",
+        sweep=sweep,
+        objective=quantity(objective_metric(sweep)),
+        board=leaderboard(store, sweep, here, sort, cursor),
+    )
+
+
+@router.get("/sweeps/{sweep_id}/parts/trials")
+@router.get("/matches/{sweep_id}/parts/trials")
+def trials_part(
+    sweep_id: str,
+    query: TrialQuery = Depends(),
+    store: Store = StoreDep,
+) -> HTMLResponse:
+    """One page of the trials of a sweep or match."""
+    sweep = store.get_sweep(sweep_id)
+    here = address(sweep)
+    return page(
+        "part_trials.html",
+        sweep=sweep,
+        here=here,
+        objective=quantity(objective_metric(sweep)),
+        trials=trial_table(store, sweep, here, query),
+    )

@@ -1,0 +1,179 @@
+"""The two long tables of a sweep's page, one page of each at a time, sorted by the store."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dashboards.sweep_pages.results import half_width
+from dashboards.web.links import Pager, TableLinks, pager
+from dashboards.wording.sweep_facts import is_maximized, space
+from sweeps.records import Point, Sweep, Trial, TrialState
+from sweeps.store.store import Store
+
+BOARD_ROWS = 10
+TRIAL_ROWS = 25
+#: Columns of sampled values that fit; all of them are on the trial's page.
+BOARD_COLUMNS, TRIAL_COLUMNS = 7, 4
+
+
+@dataclass(frozen=True)
+class Column:
+    """A sampled field as a column."""
+
+    name: str
+    is_number: bool
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """A point of the leaderboard. ``half`` is half its 95 % interval, in the objective's unit."""
+
+    number: int
+    params: dict[str, Any]
+    mean: float | None
+    half: float | None
+    sd: float | None
+    n: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """One page of points, and the addresses that sort and turn it."""
+
+    points: list[BoardRow]
+    columns: list[Column]
+    sort: str
+    selected: int | None
+    page_sort: str
+    part_sort: str
+    self_part: str
+    pager: Pager
+
+
+def leaderboard(store: Store, sweep: Sweep, here: str, sort: str, cursor: str) -> Leaderboard:
+    """Read one page of the leaderboard; "" for ``sort`` means best first."""
+    order = sort or ("-mean" if is_maximized(sweep) else "mean")
+    found = store.points(sweep.id, sort=order, cursor=cursor or None, limit=BOARD_ROWS)
+    query = {"sort": sort, "cursor": cursor}
+    links = TableLinks(here, "#leaderboard-title", f"{here}/parts/leaderboard", query)
+    return Leaderboard(
+        points=[_row(point) for point in found.items],
+        columns=_columns(sweep, found.items, BOARD_COLUMNS),
+        sort=order,
+        selected=(sweep.best or {}).get("point"),
+        page_sort=f"{here}?sort=",
+        part_sort=f"{here}/parts/leaderboard?sort=",
+        self_part=links.part_with(),
+        pager=pager(links, "leaderboard", cursor, found.next, f"{BOARD_ROWS} points a page"),
+    )
+
+
+def _row(point: Point) -> BoardRow:
+    half = half_width(point.sd, point.n)
+    return BoardRow(
+        point.number, point.params, point.mean, half, point.sd, point.n, point.state.value
+    )
+
+
+def _columns(sweep: Sweep, rows: list[Point] | list[Trial], most: int) -> list[Column]:
+    domains = space(sweep)
+    names = list(domains) or list(dict.fromkeys(name for row in rows for name in row.params))
+    return [Column(name, _holds_numbers(name, domains, rows)) for name in names[:most]]
+
+
+def _holds_numbers(
+    name: str, domains: dict[str, dict[str, Any]], rows: list[Point] | list[Trial]
+) -> bool:
+    """By the choices of the field's domain, or where it has none (a match) by what is shown."""
+    shown = (row.params.get(name) for row in rows)
+    values = domains[name].get("values", ()) if name in domains else shown
+    return not any(isinstance(value, str) for value in values)
+
+
+@dataclass(frozen=True)
+class StateLink:
+    """A filter by state, with the number of trials that are in it."""
+
+    name: str
+    count: int
+    page: str
+    part: str
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """One page of trials, and the addresses that sort, filter and turn it."""
+
+    items: list[Trial]
+    columns: list[Column]
+    sort: str
+    state: str
+    point: int | None
+    states: list[StateLink]
+    page_sort: str
+    part_sort: str
+    self_part: str
+    pager: Pager
+
+
+@dataclass(frozen=True)
+class TrialQuery:
+    """What the trial table is asked for. "" means no filter, the default order, the first page."""
+
+    state: str = ""
+    point: int | None = None
+    trial_sort: str = ""
+    trial_cursor: str = ""
+
+    def as_query(self) -> dict[str, str]:
+        return {
+            "state": self.state,
+            "point": "" if self.point is None else str(self.point),
+            "trial_sort": self.trial_sort,
+            "trial_cursor": self.trial_cursor,
+        }
+
+
+def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> TrialTable:
+    """Read one page of the sweep's trials."""
+    order = query.trial_sort or "number"
+    found = store.trials(
+        sweep.id,
+        state=query.state or None,
+        point=query.point,
+        sort=order,
+        cursor=query.trial_cursor or None,
+        limit=TRIAL_ROWS,
+    )
+    links = TableLinks(
+        here, "#trials-title", f"{here}/parts/trials", query.as_query(), "trial_cursor"
+    )
+    fresh = {"trial_sort": None, "trial_cursor": None}
+    return TrialTable(
+        items=found.items,
+        columns=_columns(sweep, found.items, TRIAL_COLUMNS),
+        sort=order,
+        state=query.state,
+        point=query.point,
+        states=[
+            StateLink(
+                state.value,
+                sweep.trials[state],
+                links.page_with(state=state.value, **fresh),
+                links.part_with(state=state.value, **fresh),
+            )
+            for state in TrialState
+            if sweep.trials[state]
+        ],
+        page_sort=_up_to_sort(links.page, query),
+        part_sort=_up_to_sort(links.part, query),
+        self_part=links.part_with(),
+        pager=pager(links, "trials", query.trial_cursor, found.next, f"{TRIAL_ROWS} trials a page"),
+    )
+
+
+def _up_to_sort(path: str, query: TrialQuery) -> str:
+    """The address up to the sort key, which the template appends; a new order starts over."""
+    kept = TableLinks(path, "", path, {**query.as_query(), "trial_sort": "", "trial_cursor": ""})
+    address = kept.page_with()
+    return f"{address}{'&' if '?' in address else '?'}trial_sort="

@@ -1,0 +1,204 @@
+"""The page of one trial."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from dashboards.sweep_pages.buttons import retry_of_trial, trial_note
+from dashboards.sweep_pages.overview import Fact
+from dashboards.sweep_pages.plots import LAYER_QUANTITIES, METRIC_PLOTS
+from dashboards.web.error_pages import PageRoute
+from dashboards.web.templating import page
+from dashboards.wording.formatting import caption, config_value, duration, number, quantity_value
+from dashboards.wording.quantities import quantity
+from dashboards.wording.sweep_facts import (
+    StoreDep,
+    address,
+    mlflow_run,
+    objective_metric,
+    settings_text,
+)
+from sweeps.records import Attempt, Sweep, Trial
+from sweeps.store.store import Store
+
+#: (sweep id, trial number) -> the end of the trial's log.
+ReadLog = Callable[[str, int], str]
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+def _provided_log(request: Request) -> ReadLog:
+    read_log: ReadLog = request.state.read_log
+    return read_log
+
+
+ReadLogDep = Depends(_provided_log)
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """A file that a trial can go on from."""
+
+    name: str
+    #: Step that it was written at; None where its name does not say.
+    step: int | None
+    #: In bytes.
+    size: int
+    at: datetime
+
+
+#: (sweep id, trial number) -> the trial's checkpoints, newest first.
+ListCheckpoints = Callable[[str, int], list[CheckpointFile]]
+
+
+def _provided_checkpoints(request: Request) -> ListCheckpoints:
+    listing: ListCheckpoints = request.state.list_checkpoints
+    return listing
+
+
+CheckpointsDep = Depends(_provided_checkpoints)
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """One try at the trial, with what its provenance says about the machine."""
+
+    attempt: Attempt
+    seconds: float
+    host: str
+    device: str
+    memory: str
+    mlflow: str | None
+
+
+@router.get("/sweeps/{sweep_id}/trials/{number}")
+def trial_page(
+    sweep_id: str,
+    number: int,
+    store: Store = StoreDep,
+    read_log: ReadLog = ReadLogDep,
+    list_checkpoints: ListCheckpoints = CheckpointsDep,
+) -> HTMLResponse:
+    """Config, provenance, curves, attempts and log of one trial."""
+    sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
+    seen = store.last_event_id(sweep.id)
+    names = set(trial.metrics)
+    recorded = names | set(store.series_names(sweep.id) if trial.measurement else ())
+    return page(
+        "trial.html",
+        title=f"Trial {trial.number} of {sweep.name}",
+        section="matches" if sweep.kind == "match" else "sweeps",
+        section_address="/matches" if sweep.kind == "match" else "/",
+        events=f"/api/v1/sweeps/{sweep.id}/events?after={seen}",
+        is_over=trial.state.is_finished(),
+        metric_plots=[
+            (key, caption)
+            for key, (caption, members) in METRIC_PLOTS.items()
+            if names.intersection(members)
+        ],
+        layer_plots=[
+            (stem, caption(stem))
+            for stem in LAYER_QUANTITIES
+            if any(name.startswith(f"{stem}/") for name in recorded)
+        ],
+        attempts=[_attempt_row(sweep, attempt) for attempt in trial.attempts],
+        provenance=_provenance(trial),
+        log=read_log(sweep.id, trial.number),
+        checkpoints=list_checkpoints(sweep.id, trial.number),
+        **_overview(sweep, trial),
+    )
+
+
+@router.get("/sweeps/{sweep_id}/trials/{number}/parts/overview")
+def trial_part(sweep_id: str, number: int, store: Store = StoreDep) -> HTMLResponse:
+    """State and figures of one trial."""
+    sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
+    return page("part_trial.html", **_overview(sweep, trial))
+
+
+def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:
+    return {
+        "sweep": sweep,
+        "trial": trial,
+        "here": f"/sweeps/{sweep.id}/trials/{trial.number}",
+        "parent": address(sweep),
+        "facts": _facts(sweep, trial),
+        "retry": retry_of_trial(sweep, trial),
+        "retry_note": trial_note(sweep, trial),
+    }
+
+
+def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
+    metric = objective_metric(sweep)
+    of = f" / {number(trial.num_steps)}" if trial.num_steps else ""
+    end = trial.finished_at or datetime.now(UTC)
+    took = (end - trial.started_at).total_seconds() if trial.started_at else None
+    diverged = trial.diverged_at_step
+    progress = "" if diverged is None else f"loss not finite at step {number(diverged)}"
+    return (
+        Fact("Optimizer", str(trial.config.get("optimizer", "–")), _sampled(trial), wide=True),
+        Fact(quantity(metric).name.capitalize(), quantity_value(metric, trial.objective)),
+        Fact("Step", f"{number(trial.step)}{of}", progress),
+        Fact("Seed", str(trial.seed), f"point {trial.point}"),
+        _resources_fact(sweep, trial),
+        Fact("Took" if trial.state.is_finished() else "Running for", duration(took)),
+    )
+
+
+def _resources_fact(sweep: Sweep, trial: Trial) -> Fact:
+    """What the trial occupies, and how fast it went on it."""
+    resources = sweep.spec.get("resources") or {}
+    gpus, cpus = resources.get("gpus") or 0, resources.get("cpus") or 1
+    value = f"{config_value(gpus)} GPU" if gpus else f"{config_value(cpus)} CPU"
+    speed = trial.metrics.get("images_per_second")
+    return Fact("Resources", value, f"{number(speed, 3)} images/s" if speed else "")
+
+
+def _sampled(trial: Trial) -> Markup:
+    rest = {name: value for name, value in trial.params.items() if name != "optimizer"}
+    return settings_text(rest) or Markup("everything else as in the base config")
+
+
+def _memory(about: dict[str, Any]) -> str:
+    """Peak memory; of a trial that shared its card, that of all trials of its process."""
+    for name, of in (("peak_memory_bytes", ""), ("host_peak_memory_bytes", " of all on the card")):
+        if isinstance(value := about.get(name), int | float):
+            return f"{value / 2**20:,.0f} MiB{of}"
+    return "–"
+
+
+def _attempt_row(sweep: Sweep, attempt: Attempt) -> AttemptRow:
+    end = attempt.finished_at or datetime.now(UTC)
+    about = attempt.provenance
+    return AttemptRow(
+        attempt=attempt,
+        seconds=(end - attempt.started_at).total_seconds(),
+        host=str(about.get("host", "–")),
+        device=str(about.get("card") or about.get("device") or "–"),
+        memory=_memory(about),
+        mlflow=mlflow_run(sweep, attempt.mlflow_run_id),
+    )
+
+
+def _provenance(trial: Trial) -> list[tuple[str, object]]:
+    """The last attempt's provenance as pairs, nested ones under a dotted name."""
+    if not trial.attempts:
+        return []
+    return sorted(_flat("", trial.attempts[-1].provenance))
+
+
+def _flat(prefix: str, values: dict[str, Any]) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        # The probe lists every layer; the match's page shows it as a table.
+        if isinstance(value, dict) and len(value) <= 12:
+            pairs += _flat(f"{name}.", value)
+        else:
+            pairs.append((name, config_value(value)))
+    return pairs

@@ -1,0 +1,61 @@
+"""Errors of the store as pages: what is missing or wrong, and where to go from there."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+
+from dashboards.web.responses import compressed
+from dashboards.web.templating import page
+from sweeps.errors import (
+    InvalidQuery,
+    NotFound,
+    StoreUnavailable,
+    SweepsError,
+    SweepStateConflict,
+)
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+_TITLES: dict[type[SweepsError], tuple[int, str]] = {
+    NotFound: (404, "Not found"),
+    SweepStateConflict: (409, "Not in this state"),
+    InvalidQuery: (400, "That listing cannot be shown"),
+    StoreUnavailable: (503, "The store does not answer"),
+}
+
+
+def error_page(status: int, title: str, detail: str, back: str = "") -> HTMLResponse:
+    """An error as a page with the product's navigation, and where to go on: ``back``, if given."""
+    values = {"title": title, "status": status, "detail": detail, "back": back}
+    return page("error.html", status, section="", **values)
+
+
+class PageRoute(APIRoute):
+    """A route that answers a browser: an error is a page, not JSON."""
+
+    def get_route_handler(self) -> Handler:
+        answer = super().get_route_handler()
+
+        async def answer_or_error_page(request: Request) -> Response:
+            try:
+                return compressed(request, await answer(request))
+            except RequestValidationError:
+                # A path that is not of the right form, like /sweeps/x/trials/y.
+                return error_page(404, "Not found", f"There is no page {request.url.path[:200]}.")
+            except SweepsError as error:
+                for kind, (status, title) in _TITLES.items():
+                    if isinstance(error, kind):
+                        return error_page(status, title, sentence(str(error)))
+                raise
+
+        return answer_or_error_page
+
+
+def sentence(text: str) -> str:
+    """A message of the store as a sentence of a page."""
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,82 @@
+"""Turns a template and its values into a page that may load things from this service only."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from dashboards.forms.fields import control_id
+from dashboards.web.static_files import asset_url, plotly_map_style_ids
+from dashboards.wording import formatting
+from dashboards.wording.markdown_notes import markdown
+from dashboards.wording.quantities import quantity
+
+#: SHA-256 of the empty text. plotly adds an empty ``<style>`` and fills it rule by rule.
+_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+
+#: Nothing but this service: no other host, no inline script, no inline style sheet. plotly sets
+#: ``style`` attributes on its own drawing and turns it into an image by a data: or blob: address.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        f"style-src-elem 'self' {_EMPTY_STYLE}",
+        "style-src-attr 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    # A page is a view of the store at this moment.
+    "Cache-Control": "no-store",
+}
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "config_value": formatting.config_value,
+        "duration": formatting.duration,
+        "markdown": markdown,
+        "moment": formatting.moment,
+        "number": formatting.number,
+        "percent": formatting.percent,
+        "sampled_value": formatting.sampled_value,
+        "short_moment": formatting.short_moment,
+        "signed": formatting.signed,
+        "symbol": formatting.symbol,
+        "upper_first": formatting.upper_first,
+    }
+    environment.globals |= {
+        "asset": asset_url,
+        "caption": formatting.caption,
+        "control_id": control_id,
+        "plus_minus": formatting.plus_minus,
+        "quantity": quantity,
+        "quantity_value": formatting.quantity_value,
+    }
+    return environment
+
+
+def page(template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
+    """Render a page, or the part of one that a live update replaces."""
+    html = (
+        _environment().get_template(template).render(map_style_ids=plotly_map_style_ids(), **values)
+    )
+    return HTMLResponse(html, status_code=status_code, headers=_HEADERS)

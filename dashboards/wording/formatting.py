@@ -1,0 +1,155 @@
+"""Numbers, times and values as a page shows them. Percent exists only here and in the plots."""
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from dashboards.wording.quantities import quantity
+
+#: Shown where there is no value yet.
+NOTHING = "–"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Significant digits without trailing noise: 0.05, 1.2e-06, 48 210."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    if 10 ** (digits - 1) <= abs(value) < 1e5:
+        return number(round(value))
+    if 1e-4 <= abs(value) < 1e5:
+        return f"{value:.{digits}g}"
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A difference with its sign; what rounds to nothing is +0.00, never −0.00."""
+    return f"{value:+z.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def quantity_value(key: str, value: float | None) -> str:
+    """A metric with its unit: percent with two decimals for an error, else ``number``."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    what = quantity(key)
+    if what.is_fraction:
+        return f"{what.shown(value):z.2f}\N{NARROW NO-BREAK SPACE}%"
+    return number(value)
+
+
+def plus_minus(key: str, mean: float | None, half: float | None) -> str:
+    """``mean ± half-width`` in the unit of ``key``; only the mean where there is no spread."""
+    if mean is None or half is None or not math.isfinite(half):
+        return quantity_value(key, mean)
+    what = quantity(key)
+    if what.is_fraction:
+        return f"{what.shown(mean):z.2f} ± {what.shown(half):.2f}\N{NARROW NO-BREAK SPACE}%"
+    return f"{number(mean)} ± {number(half, 2)}"
+
+
+def config_value(value: Any) -> str:
+    """A value of a spec or a config in one line, whole numbers as they are typed."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else number(value, 6)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return value
+    if (
+        isinstance(value, list | tuple)
+        and len(value) <= 4
+        and not any(isinstance(part, list | tuple | dict) for part in value)
+    ):
+        return ", ".join(config_value(part) for part in value)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def choice_word(value: Any) -> str:
+    """A choice as it was typed, which tells it from the others; a word for what is switched off."""
+    return "none" if value is None else config_value(value)
+
+
+def sampled_value(value: Any) -> str:
+    """A value of a point in a table or plot: four digits, and a word for what is switched off."""
+    return number(value) if isinstance(value, float) else choice_word(value)
+
+
+def shortened(text: str, most: int) -> str:
+    """A name in at most ``most`` characters: its beginning and its end, which tell it apart."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - 1 - end]}…{text[-end:]}"
+
+
+def duration(seconds: float | None) -> str:
+    """Two units at most: 42 s, 3 min 20 s, 5 h 12 min, 2 d 3 h."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if 0 < seconds < 10:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts = []
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {name}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"
+
+
+def moment(at: datetime | None) -> Markup:
+    """A ``<time>`` in UTC, to the second."""
+    if at is None:
+        return Markup(NOTHING)
+    utc = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        utc.isoformat(timespec="seconds"), utc.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
+
+
+def short_moment(at: datetime | None) -> Markup:
+    """A ``<time>`` for a table: the date, and hours and minutes in UTC below it."""
+    if at is None:
+        return Markup(NOTHING)
+    utc = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    return Markup('<time datetime="{}" class="nowrap">{}<small>{}</small></time>').format(
+        utc.isoformat(timespec="seconds"), utc.strftime("%Y-%m-%d"), utc.strftime("%H:%M UTC")
+    )
+
+
+def symbol(key: str) -> Markup:
+    """The paper's symbol of a field or metric, or its name."""
+    what = quantity(key)
+    # Symbols are this package's own markup; a name can come from a plugin and is escaped.
+    return Markup(what.symbol) if what.symbol else escape(what.name)
+
+
+def upper_first(text: str) -> str:
+    """Begin a heading; the rest keeps its capitals."""
+    return text[:1].upper() + text[1:]
+
+
+def caption(key: str) -> Markup:
+    """Heading of a plot: the quantity's name, and its symbol where it has one."""
+    what = quantity(key)
+    words = escape(upper_first(what.name))
+    return Markup("{} {}").format(words, symbol(key)) if what.symbol else Markup(words)
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as whole percent, for progress and parts of a run."""
+    if fraction is None or not math.isfinite(fraction):
+        return NOTHING
+    return f"{100 * fraction:.0f}\N{NARROW NO-BREAK SPACE}%"

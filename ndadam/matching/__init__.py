@@ -1,0 +1,7 @@
+"""Equal effective learning rates: in closed form, measured, and in closed loop.
+
+What this package itself exports, the verdict over recorded curves, needs no torch.
+"""
+
+from ndadam.matching.verdict import *  # noqa: F403 - what the package exports is stated there, once
+from ndadam.matching.verdict import __all__ as __all__

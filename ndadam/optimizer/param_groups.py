@@ -1,0 +1,79 @@
+"""Parameter groups for ND-Adam: weight vectors here, everything else there."""
+
+from typing import Any
+
+from torch import nn
+
+from ndadam.vectors.weight_vectors import Assignment, assign_parameters
+
+
+def param_groups(
+    model: nn.Module,
+    *,
+    alpha_v: float = 0.05,
+    alpha_s: float = 0.001,
+    weight_decay: float = 0.0,
+) -> list[dict[str, Any]]:
+    """Split the parameters of ``model`` into groups of weight vectors and of scalars.
+
+    Every parameter is in exactly one group; tied weights count once. A group is named "vectors" or
+    "scalars". Vectors that lie along another dimension than 0 (transposed convolutions) get a
+    group of their own; empty groups are left out. ``NDAdam`` calls the parameters in its messages
+    as "names" of a group does.
+
+    Args:
+        model: Any module; ``describe_groups`` shows what is decided about it.
+        alpha_v: Learning rate of the weight vectors, per step on the unit sphere. The paper's 0.05.
+        alpha_s: Learning rate of the scalars. The paper's 0.001.
+        weight_decay: L2 coefficient of the scalars. Weight vectors have none: their norm is 1.
+    """
+    by_dim: dict[int | None, list[Assignment]] = {}
+    for assignment in assign_parameters(model):
+        if assignment.tied_to is None:
+            by_dim.setdefault(assignment.vector_dim, []).append(assignment)
+    groups: list[dict[str, Any]] = [
+        {
+            **_members(by_dim[dim]),
+            "lr": alpha_v,
+            "vector_dim": dim,
+            "weight_decay": 0.0,
+            "name": "vectors",
+        }
+        for dim in sorted(dim for dim in by_dim if dim is not None)
+    ]
+    if None in by_dim:
+        groups.append(
+            {
+                **_members(by_dim[None]),
+                "lr": alpha_s,
+                "vector_dim": None,
+                "weight_decay": weight_decay,
+                "name": "scalars",
+            }
+        )
+    return groups
+
+
+def _members(assignments: list[Assignment]) -> dict[str, Any]:
+    return {
+        "params": [a.parameter for a in assignments],
+        "names": [a.name for a in assignments],
+    }
+
+
+def describe_groups(model: nn.Module) -> str:
+    """A table of what ``param_groups`` decides: parameter, shape, group, vectors x length, why."""
+    rows = [("parameter", "shape", "group", "vectors x length", "why")]
+    for a in assign_parameters(model):
+        shape = "x".join(map(str, a.parameter.shape)) or "()"
+        if a.vector_dim is None:
+            rows.append((a.name, shape, "scalars", "", a.reason))
+        else:
+            count = a.parameter.shape[a.vector_dim]
+            size = f"{count} x {a.parameter.numel() // max(count, 1)}"
+            rows.append((a.name, shape, "vectors", size, a.reason))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]])
+        for row in rows
+    )

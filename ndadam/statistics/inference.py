@@ -1,0 +1,296 @@
+"""Intervals and tests over a handful of independent values (one per seed). Pure Python.
+
+Nothing here needs numpy, scipy or torch, so a process that only shows results can use all of it.
+Long correlated series, one value per step, belong to ``ndadam.statistics.blocked_means``.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from ndadam.statistics.student_t import t_cdf, t_quantile, t_tail
+
+__all__ = [
+    "CONFIDENCE",
+    "Difference",
+    "Equivalence",
+    "MeanInterval",
+    "NonInferiority",
+    "compare",
+    "detectable_difference",
+    "equivalence_of_logs",
+    "holm",
+    "mean_interval",
+    "non_inferiority",
+    "paired",
+    "seeds_needed",
+    "t_cdf",
+    "t_quantile",
+    "welch",
+]
+
+#: Confidence of every interval unless a caller says otherwise.
+CONFIDENCE = 0.95
+#: Chance to see a difference of the detectable size.
+POWER = 0.8
+#: Beyond this many seeds per arm nobody trains them.
+MOST_SEEDS = 100_000
+
+
+# --- One mean ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """A mean over independent values with its t-interval."""
+
+    n: int
+    mean: float
+    #: Standard deviation of the values; None for a single value.
+    sd: float | None
+    #: Ends of the interval; None for a single value, which has no measured spread.
+    low: float | None
+    high: float | None
+    confidence: float
+
+    @property
+    def half_width(self) -> float | None:
+        return None if self.high is None else self.high - self.mean
+
+
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> MeanInterval:
+    """Mean of independent values (one per seed) with a t-interval.
+
+    Raises ValueError for no values and for values that are not finite.
+    """
+    _refuse_bad_values("values", values, minimum=1)
+    _refuse_bad_confidence(confidence)
+    n, mean = len(values), fmean(values)
+    if n == 1:
+        return MeanInterval(1, mean, None, None, None, confidence)
+    sd = stdev(values)
+    half = t_quantile((1 + confidence) / 2, n - 1) * sd / math.sqrt(n)
+    return MeanInterval(n, mean, sd, mean - half, mean + half, confidence)
+
+
+# --- Two arms ------------------------------------------------------------------------------------
+
+Direction = Literal["lower", "higher", "not shown"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of a minus mean of b, with its interval and the two-sided p-value of "no difference"."""
+
+    difference: float
+    low: float
+    high: float
+    standard_error: float
+    df: float
+    p_value: float
+    confidence: float
+
+    def direction(self, p_value: float | None = None) -> Direction:
+        """Whether a is shown to be lower or higher than b.
+
+        ``p_value`` replaces this difference's own, where several are judged together (``holm``).
+        """
+        if (self.p_value if p_value is None else p_value) > 1 - self.confidence:
+            return "not shown"
+        return "lower" if self.difference < 0 else "higher"
+
+
+def welch(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Difference:
+    """Difference of the means of two independent arms that may spread differently.
+
+    Welch's t with the Welch-Satterthwaite degrees of freedom. Each arm needs two values.
+    """
+    _refuse_bad_values("a", a, minimum=2)
+    _refuse_bad_values("b", b, minimum=2)
+    va, vb = stdev(a) ** 2 / len(a), stdev(b) ** 2 / len(b)
+    total = va + vb
+    df = math.inf
+    if total > 0:
+        df = total**2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    return _difference(fmean(a) - fmean(b), math.sqrt(total), df, confidence)
+
+
+def paired(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Difference:
+    """Difference of two arms whose values belong together one by one, as a declared pairing."""
+    if len(a) != len(b):
+        raise ValueError(f"a and b must be equally long to be paired, got {len(a)} and {len(b)}")
+    _refuse_bad_values("a", a, minimum=2)
+    _refuse_bad_values("b", b, minimum=2)
+    gaps = [x - y for x, y in zip(a, b, strict=True)]
+    error = stdev(gaps) / math.sqrt(len(gaps))
+    return _difference(fmean(gaps), error, len(gaps) - 1, confidence)
+
+
+def compare(
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    pairing: bool = False,
+    confidence: float = CONFIDENCE,
+) -> Difference:
+    """``paired`` where a pairing was declared beforehand, else ``welch``."""
+    return (paired if pairing else welch)(a, b, confidence)
+
+
+def _difference(difference: float, error: float, df: float, confidence: float) -> Difference:
+    _refuse_bad_confidence(confidence)
+    if error == 0:
+        p_value = 1.0 if difference == 0 else 0.0
+        return Difference(difference, difference, difference, 0.0, df, p_value, confidence)
+    half = t_quantile((1 + confidence) / 2, df) * error
+    p_value = 2 * t_tail(abs(difference) / error, df)
+    return Difference(
+        difference, difference - half, difference + half, error, df, p_value, confidence
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given: each holds for all of them together."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+# --- Margins -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NonInferiority:
+    """Whether a is worse than b by less than a margin declared beforehand."""
+
+    shown: bool
+    margin: float
+    #: The largest amount by which a may be worse, at the interval's confidence.
+    worst_case: float
+
+
+def non_inferiority(
+    difference: Difference, margin: float, *, lower_is_better: bool = True
+) -> NonInferiority:
+    """Judge a difference against the margin: its interval must end before it."""
+    if not margin > 0:
+        raise ValueError(f"margin must be > 0, got {margin}")
+    worst = difference.high if lower_is_better else -difference.low
+    return NonInferiority(worst < margin, margin, worst)
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Whether the interval of a log ratio lies inside the tolerance on both sides."""
+
+    shown: bool
+    #: Ends of the region, as logs.
+    bound: float
+
+
+def equivalence_of_logs(low: float, high: float, tolerance: float) -> Equivalence:
+    """Two one-sided tests on a log ratio: its interval inside ±log(1 + tolerance).
+
+    With the 95 % interval each side has level 2.5 %; TOST at 5 % would take the 90 % one.
+    """
+    if not tolerance > 0:
+        raise ValueError(f"tolerance must be > 0, got {tolerance}")
+    bound = math.log1p(tolerance)
+    return Equivalence(-bound < low and high < bound, bound)
+
+
+# --- Before anything is run ----------------------------------------------------------------------
+
+
+def detectable_difference(
+    sd: float,
+    n: int,
+    *,
+    paired: bool = False,
+    power: float = POWER,
+    confidence: float = CONFIDENCE,
+) -> float:
+    """Difference of means that n seeds per arm show with probability ``power``.
+
+    From noncentral t and a two-sided test: of two arms that spread equally by ``sd``, or, paired,
+    of n pairs whose differences spread by ``sd``.
+    """
+    if n < 2:
+        raise ValueError(f"n must be at least 2 to see any difference, got {n}")
+    if not sd >= 0:
+        raise ValueError(f"sd must be >= 0, got {sd}")
+    df = n - 1 if paired else 2 * n - 2
+    critical = t_quantile((1 + confidence) / 2, df)
+    # In standard errors of the difference; power rises with it.
+    low, high = 0.0, critical + t_quantile(max(power, 0.5), df) + 1
+    for _ in range(40):
+        middle = (low + high) / 2
+        seen = noncentral_t_tail(critical, middle, df) >= power
+        low, high = (low, middle) if seen else (middle, high)
+    return high * sd * math.sqrt((1 if paired else 2) / n)
+
+
+def noncentral_t_tail(t: float, shift: float, df: float) -> float:
+    """Probability that (Z + shift) / sqrt(chi^2 / df) exceeds t: a test's power, by quadrature."""
+    # u = sqrt(chi^2 / df) has mean about 1 and deviation about 1 / sqrt(2 df).
+    spread = 1 / math.sqrt(2 * df)
+    low, high = max(0.0, 1 - 7 * spread), 1 + 8 * spread
+    count = 240
+    log_scale = math.log(2) + df / 2 * math.log(df / 2) - math.lgamma(df / 2)
+    total = 0.0
+    for i in range(1, count):
+        u = low + (high - low) * i / count
+        density = math.exp(log_scale + (df - 1) * math.log(u) - df * u * u / 2)
+        total += density * 0.5 * math.erfc((t * u - shift) / math.sqrt(2))
+    return total * (high - low) / count
+
+
+def seeds_needed(
+    sd: float,
+    difference: float,
+    *,
+    paired: bool = False,
+    power: float = POWER,
+    confidence: float = CONFIDENCE,
+) -> int:
+    """Seeds per arm with which ``difference`` is seen with probability ``power``.
+
+    ``sd`` as for ``detectable_difference``.
+    """
+    if not difference > 0:
+        raise ValueError(f"difference must be > 0, got {difference}")
+
+    def seen(n: int) -> bool:
+        at_n = detectable_difference(sd, n, paired=paired, power=power, confidence=confidence)
+        return at_n <= difference
+
+    low, high = 1, 2
+    while not seen(high):
+        low, high = high, high * 2
+        if high > MOST_SEEDS:
+            raise ValueError(
+                f"difference must not be so small beside sd: {difference} with sd = {sd} would "
+                f"take more than {MOST_SEEDS} seeds per arm"
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if seen(middle) else (middle, high)
+    return high
+
+
+def _refuse_bad_values(name: str, values: Sequence[float], minimum: int) -> None:
+    if len(values) < minimum:
+        raise ValueError(f"{name} needs at least {minimum} values, got {len(values)}")
+    for value in values:
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value}")
+
+
+def _refuse_bad_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")

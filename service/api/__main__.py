@@ -1,0 +1,82 @@
+"""The API process: ``python -m service.api [--fd N]``."""
+
+import argparse
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+
+import uvicorn
+
+from service.api.app import create_app
+from service.settings import DEFAULT_PORT, Settings, SettingsError
+from service.supervision.ports import listen
+from sweeps.errors import StoreUnavailable
+from sweeps.store.store import Store
+
+log = logging.getLogger(__name__)
+
+#: Seconds that open requests get after SIGTERM; event streams would never end by themselves.
+GRACE_SECONDS = 2
+RETRY_SECONDS = 2.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Answer requests until SIGTERM; 1 with one line on stderr when that cannot begin."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fd", type=int, help="a listening socket that was passed on")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        run(Settings(), options.fd)
+    except SettingsError as error:
+        print(f"ndsweep: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(settings: Settings, fd: int | None) -> None:
+    store = Store(settings.database_url())
+    app = create_app(store, settings)
+    server = (
+        listen(settings.host, settings.port, DEFAULT_PORT)
+        if fd is None
+        else socket.socket(fileno=fd)
+    )
+    migrated = threading.Event()
+    threading.Thread(target=_migrate, args=(store.migrate, migrated), daemon=True).start()
+    migrated.wait(5.0)  # a store that is away is answered with 503 until it is back
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    # uvicorn stops cleanly and then raises the signal again: to have stopped is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[server])
+    store.close()
+
+
+def _migrate(migrate: Callable[[], None], done: threading.Event) -> None:
+    """Bring the database up to date, as soon as it can be reached."""
+    while True:
+        try:
+            migrate()
+            done.set()
+            return
+        except StoreUnavailable as error:
+            log.warning("the store is not ready: %s", error)
+        except Exception:
+            # Whatever it is may pass, and a thread that ends here would leave the store without
+            # tables for good.
+            log.exception("the store could not be brought up to date; trying again")
+        done.wait(RETRY_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

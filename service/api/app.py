@@ -1,0 +1,56 @@
+"""Puts the API and the pages together over a store that is passed in."""
+
+from functools import partial
+
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+
+from dashboards.pages import pages_router
+from service.api.auth import Guard
+from service.api.checkpoint_files import trial_checkpoints
+from service.api.monitoring import API, RequestCounts, Totals
+from service.api.routes.all import ROUTERS
+from service.api.routes.docs import router as docs_router
+from service.api.routes.health import router as health_router
+from service.api.routes.login import router as login_router
+from service.api.trial_files import trial_log
+from service.contract.errors import add_error_handlers
+from service.contract.inputs import parameters_once
+from service.settings import Settings, require_token_off_loopback
+from service.submission.from_pages import PageSubmission
+from service.submission.page_steering import PageSteering
+from service.version import VERSION
+from sweeps.store.store import Store
+
+
+def create_app(store: Store, settings: Settings) -> FastAPI:
+    """The application. Raises SettingsError for an address that must not be open to all."""
+    app = FastAPI(
+        title="ndsweep",
+        version=VERSION,
+        summary="Hyperparameter sweeps, and learning rates that make optimizers comparable.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.store = store
+    app.state.settings = settings
+    app.state.secret = require_token_off_loopback(settings)
+    app.state.totals = Totals()
+    app.add_middleware(Guard, secret=app.state.secret)
+    app.add_middleware(RequestCounts, totals=app.state.totals)
+    add_error_handlers(app)
+    token = HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set.")
+    everywhere = [Depends(token), Depends(parameters_once)]
+    for router in ROUTERS:
+        app.include_router(router, prefix=API, dependencies=everywhere)
+    pages = pages_router(
+        store,
+        read_log=partial(trial_log, settings.home),
+        list_checkpoints=partial(trial_checkpoints, settings.home),
+        submitting=PageSubmission(store, settings),
+        steering=PageSteering(store, settings),
+    )
+    for router in (health_router, login_router, docs_router, pages):
+        app.include_router(router)
+    return app

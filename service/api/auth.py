@@ -1,0 +1,122 @@
+"""Who may talk to the service: holders of the token, or, without one, this machine alone."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.contract.errors import error_response
+from service.contract.outputs import ErrorOut
+from service.settings import is_loopback
+
+#: Answered without a token: probes, and the page that asks for the token.
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login"})
+COOKIE = "ndsweep_session"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def same_secret(given: str, secret: str) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(given.encode(), secret.encode())
+
+
+def session_cookie(secret: str) -> str:
+    """What a browser keeps instead of the token: it proves the token and does not reveal it."""
+    return hmac.new(secret.encode(), b"ndsweep browser session", hashlib.sha256).hexdigest()
+
+
+class Guard:
+    """ASGI middleware that turns away whoever may not talk to the service.
+
+    With a token: every path but ``OPEN_PATHS`` needs it, as a bearer token or as the cookie that
+    the login page sets. Without one: the Host must name this machine (a page elsewhere whose name
+    was rebound to 127.0.0.1 shows its own name there). In both, a browser's request that changes
+    something must come from a page of this service.
+    """
+
+    def __init__(self, app: ASGIApp, secret: str | None) -> None:
+        self.app = app
+        self.secret = secret
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = self._refusal(scope)
+        await (answer or self.app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        path, method = scope["path"], scope["method"]
+        if path in ("/healthz", "/readyz"):
+            return None
+        if method not in SAFE_METHODS and not _same_origin(headers):
+            return _foreign(headers)
+        if self.secret is None:
+            host = headers.get("host", "")
+            return None if _names_this_machine(host) else _forbidden("HostNotAllowed", "Host", host)
+        if path in OPEN_PATHS or _carries(headers, self.secret):
+            return None
+        if method == "GET" and "text/html" in headers.get("accept", ""):
+            target = path + (
+                f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+            )
+            return RedirectResponse(f"/login?next={quote(target, safe='')}", status_code=303)
+        detail = "this service asks for a token: send it as 'Authorization: Bearer TOKEN'"
+        body = ErrorOut(error="Unauthorized", detail=detail, fields=[])
+        return error_response(401, body, {"WWW-Authenticate": "Bearer"})
+
+
+def _carries(headers: Headers, secret: str) -> bool:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and same_secret(given.strip(), secret):
+        return True
+    # Lenient, as browsers are: a host's other programs set cookies too, well formed or not.
+    cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    return cookie is not None and same_secret(cookie, session_cookie(secret))
+
+
+def _names_this_machine(host: str) -> bool:
+    name = _parsed(lambda: urlsplit(f"//{host}").hostname)
+    return name is not None and is_loopback(name)
+
+
+def _same_origin(headers: Headers) -> bool:
+    """No Origin (not a browser), or the one of this very service."""
+    origin = headers.get("origin")
+    if origin is None:
+        return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+    return _parsed(lambda: urlsplit(origin).netloc.lower()) == headers.get("host", "").lower()
+
+
+def _parsed(part: Callable[[], str | None]) -> str | None:
+    try:
+        return part() or None
+    except ValueError:
+        return None
+
+
+def _foreign(headers: Headers) -> Response:
+    """The answer to a page of another site; some browsers say only that it is one."""
+    origin = headers.get("origin")
+    if origin is not None:
+        return _forbidden("OriginNotAllowed", "Origin", origin)
+    site = headers.get("sec-fetch-site", "")[:80]
+    detail = (
+        f"requests that change something must come from this service's own pages, and the browser "
+        f"says that this one does not (Sec-Fetch-Site: {site})"
+    )
+    return error_response(403, ErrorOut(error="OriginNotAllowed", detail=detail, fields=[]))
+
+
+def _forbidden(error: str, header: str, value: str) -> Response:
+    detail = (
+        f"{header} must name this service's own address, got {value[:80]!r}; "
+        "to be reached under other names, set NDSWEEP_TOKEN and listen on that address"
+    )
+    return error_response(403, ErrorOut(error=error, detail=detail, fields=[]))

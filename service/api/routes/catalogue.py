@@ -1,0 +1,40 @@
+"""``/presets``, ``/datasets``, ``/optimizers``: what specs can name."""
+
+from fastapi import APIRouter
+
+from service.contract.errors import answers
+from service.contract.inputs import SettingsDep
+from service.contract.outputs import DatasetOut, ListOut, OptimizerOut, PresetOut
+from sweeps.spec.presets import preset_names, read_preset
+from worker.config.train_config import OPTIMIZER_FIELDS, PUBLISHED
+from worker.data.prepared import list_datasets
+
+router = APIRouter(tags=["catalogue"])
+
+
+@router.get("/presets", responses=answers())
+def presets() -> ListOut[PresetOut]:
+    """Specs that ship with the product: the quickstart, and the paper's tables and figures."""
+    return ListOut(items=[PresetOut.model_validate(read_preset(n)) for n in preset_names()])
+
+
+@router.get("/datasets", responses=answers())
+def datasets(settings: SettingsDep) -> ListOut[DatasetOut]:
+    """Data sets that are prepared on this machine. Others come by `ndsweep data`."""
+    infos = list_datasets(settings.data_home())
+    return ListOut(items=[DatasetOut.model_validate(info) for info in infos])
+
+
+@router.get("/optimizers", responses=answers())
+def optimizers() -> ListOut[OptimizerOut]:
+    """Optimizers with the fields they read and the published value of each by recipe."""
+    return ListOut(items=[_optimizer(name) for name in OPTIMIZER_FIELDS])
+
+
+def _optimizer(name: str) -> OptimizerOut:
+    published = {recipe: values for (recipe, owner), values in PUBLISHED.items() if owner == name}
+    return OptimizerOut(
+        name=name,
+        fields=sorted(OPTIMIZER_FIELDS[name] | {"weight_decay", "decay_on"}),
+        published=published,
+    )

@@ -1,0 +1,49 @@
+"""The command ``ndsweep``: puts the groups of commands together and imports nothing heavy."""
+
+import typer
+
+from service.cli.batch import batch
+from service.cli.cli_report import report
+from service.cli.cli_token import token
+from service.cli.data import app as data
+from service.cli.growth import compare, confirm, delete, extend, label
+from service.cli.match import app as match
+from service.cli.results import import_results
+from service.cli.serve import doctor, quickstart, runner, serve
+from service.cli.sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
+from service.cli.terminal.failures import OneLineErrors
+from service.cli.train import train
+from service.cli.upkeep import gc
+
+app = typer.Typer(
+    name="ndsweep",
+    help="Sweeps over hyperparameters, and learning rates that make optimizers comparable.",
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve)
+app.command()(quickstart)
+app.command()(runner)
+app.command()(submit)
+app.command()(watch)
+app.command("list")(list_sweeps)
+app.command()(cancel)
+app.command()(pause)
+app.command()(resume)
+app.command()(extend)
+app.command()(retry)
+app.command()(confirm)
+app.command()(label)
+app.command()(delete)
+app.command()(compare)
+app.command()(export)
+app.add_typer(match, name="match")
+app.command(context_settings={"allow_extra_args": True})(train)
+app.command()(batch)
+app.command("import-results")(import_results)
+app.command()(report)
+app.add_typer(data, name="data")
+app.command()(token)
+app.command()(gc)
+app.command()(doctor)

@@ -1,0 +1,99 @@
+"""Commands that run things: serve, runner, quickstart, doctor."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.terminal.options import one_of
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+
+PARTS = ("api", "runner", "mlflow", "ray")
+
+Home = Annotated[
+    Path | None, typer.Option(help="Folder of everything it keeps; default NDSWEEP_HOME.")
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Port to listen on; default 8000 or the next free one."),
+]
+
+
+def settings_with(**options: object) -> "Settings":
+    """Settings from the environment, overridden by the options that were given."""
+    from service.settings import Settings
+
+    return Settings(**{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]
+
+
+def serve(
+    host: Host = None,
+    port: Port = None,
+    home: Home = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of(*PARTS),
+            metavar="|".join(PARTS),
+            help="Run this part alone, in the foreground, as one container does.",
+        ),
+    ] = None,
+) -> None:
+    """Start the service: API and pages, runner, MLflow and Ray. Ctrl-C ends them all."""
+    from service.supervision.supervisor import run_part, serve
+
+    settings = settings_with(host=host, port=port, home=home)
+    if only is not None:
+        run_part(settings, only)
+    else:
+        serve(settings, _announce)
+
+
+def _announce(endpoints: object) -> None:
+    from service.settings import Settings
+    from service.supervision.home import Endpoints
+    from service.supervision.outside import silent_parts
+
+    assert isinstance(endpoints, Endpoints)
+    typer.echo(f"Pages     {endpoints.url}/")
+    typer.echo(f"API docs  {endpoints.url}/docs")
+    typer.echo(f"MLflow    {endpoints.mlflow_url}")
+    for sentence in silent_parts(Settings()):
+        typer.echo(f"Waiting   {sentence}")
+    typer.echo("Ctrl-C ends everything that was started.")
+
+
+def runner(home: Home = None) -> None:
+    """Run only the runner, which drives queued sweeps, on a store and a Ray that are there."""
+    from service.supervision.supervisor import run_part
+
+    run_part(settings_with(home=home), "runner")
+
+
+def quickstart(
+    once: Annotated[
+        bool, typer.Option("--once", help="End when it is through, with exit code 0.")
+    ] = False,
+    home: Home = None,
+    port: Port = None,
+) -> None:
+    """See it work: a matched learning rate and a small sweep on real images, no GPU needed."""
+    from service.cli.quickstart import run
+
+    run(settings_with(home=home, port=port), once=once)
+
+
+def doctor(home: Home = None) -> None:
+    """Check this machine and this installation; exit code 1 if something stands in the way."""
+    from rich.console import Console
+
+    from service.supervision.doctor import diagnose, print_findings
+
+    findings = diagnose(settings_with(home=home))
+    print_findings(Console(), findings)
+    if any(finding.level == "error" for finding in findings):
+        raise typer.Exit(1)

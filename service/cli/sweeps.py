@@ -1,0 +1,180 @@
+"""Commands for sweeps: submit, watch, list, cancel, pause, resume, retry, export."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from service.cli.terminal.asked_output import writing
+from service.cli.terminal.options import one_of
+
+if TYPE_CHECKING:
+    from service.client.client import Client, ExportFormat
+    from service.contract.outputs import SweepOut
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", help="Address of the service; default: the one that runs on NDSWEEP_HOME."
+    ),
+]
+SweepId = Annotated[str, typer.Argument(help="Id of the sweep or match.", metavar="ID")]
+SpecFile = Annotated[Path, typer.Argument(help="A spec in YAML or JSON.", metavar="SPEC")]
+
+
+EXPORT_FORMATS = ("csv", "json", "parquet")
+
+
+def connect(url: str | None) -> "Client":
+    """A client of the service that ``url``, NDSWEEP_URL or the home's endpoints.json names."""
+    from service.client.client import Client
+    from service.settings import DEFAULT_PORT, Settings
+    from service.supervision.home import read_endpoints
+    from service.supervision.ports import address
+
+    settings = Settings()
+    found = url or settings.url
+    if found is None:
+        endpoints = read_endpoints(settings.home)
+        port = settings.port or DEFAULT_PORT
+        found = endpoints.url if endpoints else address(settings.host, port)
+    return Client(found, settings.secret())
+
+
+def read_spec(path: Path) -> tuple[bytes, str]:
+    """A spec file as the body of a request: the service checks it."""
+    suffix = path.suffix.lower()
+    media = "application/json" if suffix == ".json" else "application/yaml"
+    return path.read_bytes(), media
+
+
+def submit(
+    spec: SpecFile,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would do; create nothing.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show its progress until it is finished.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Idempotency key: the same key submits the same sweep once."),
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Submit a sweep."""
+    from rich.console import Console
+
+    from service.cli.terminal.printing import print_validation
+
+    with connect(url) as service:
+        if dry_run:
+            print_validation(Console(), service.validate(read_spec(spec)))
+            return
+        sweep = service.submit(read_spec(spec), idempotency_key=key)
+        typer.echo(f"{sweep.id}  {service.url}/sweeps/{sweep.id}")
+        if watch:
+            watch_to_the_end(service, sweep)
+
+
+def watch(sweep_id: SweepId, url: Url = None) -> None:
+    """Show the progress of a sweep or match until it is finished."""
+    with connect(url) as service:
+        watch_to_the_end(service, service.get(sweep_id))
+
+
+def watch_to_the_end(service: "Client", sweep: "SweepOut") -> None:
+    """Show a bar, then what was found; exit code 1 unless the sweep ended complete."""
+    from rich.console import Console
+
+    from service.cli.terminal.printing import print_outcome
+    from service.cli.terminal.progress import follow, progress_bars
+
+    console = Console()
+    with progress_bars(console) as bars:
+        sweep = follow(service, sweep, bars, sweep.name)
+    print_outcome(console, service, sweep)
+    if sweep.state != "complete":
+        raise typer.Exit(1)
+
+
+def list_sweeps(
+    state: Annotated[str | None, typer.Option(help="Only sweeps in this state.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only sweeps with this tag.")] = None,
+    search: Annotated[str | None, typer.Option(help="Only names or notes with this text.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 50,
+    url: Url = None,
+) -> None:
+    """List sweeps and matches, newest first."""
+    from rich.console import Console
+
+    from service.cli.terminal.printing import print_sweeps
+
+    with connect(url) as service:
+        page = service.list_sweeps(state=state, tag=tag, search=search, limit=limit)
+        print_sweeps(Console(), page)
+
+
+def cancel(sweep_id: SweepId, url: Url = None) -> None:
+    """End a sweep or match for good."""
+    with connect(url) as service:
+        report(service.cancel(sweep_id))
+
+
+def pause(sweep_id: SweepId, url: Url = None) -> None:
+    """Stop a sweep and give its resources back, to go on later."""
+    with connect(url) as service:
+        report(service.pause(sweep_id))
+
+
+def resume(sweep_id: SweepId, url: Url = None) -> None:
+    """Go on with a paused or failed sweep."""
+    with connect(url) as service:
+        report(service.resume(sweep_id))
+
+
+def retry(sweep_id: SweepId, url: Url = None) -> None:
+    """Run the failed trials of a sweep again."""
+    with connect(url) as service:
+        report(service.retry(sweep_id))
+
+
+def report(sweep: "SweepOut") -> None:
+    """Print where a sweep stands, in a line."""
+    wish = f", {sweep.requested} requested" if sweep.requested != "none" else ""
+    typer.echo(f"{sweep.id}  {sweep.state}{wish}")
+
+
+def export(
+    sweep_id: SweepId,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            parser=one_of(*EXPORT_FORMATS),
+            metavar="|".join(EXPORT_FORMATS),
+            help="Of the file.",
+        ),
+    ] = "csv",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", dir_okay=False, help="File to write; default: standard output."
+        ),
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Export the trials of a sweep or match."""
+    with connect(url) as service:
+        pieces = service.export(sweep_id, cast("ExportFormat", format))
+        if out is None:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+            return
+        from worker.asked_files import write_asked
+
+        with writing("--out"):
+            write_asked(out, pieces)

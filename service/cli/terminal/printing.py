@@ -1,0 +1,265 @@
+"""Tables on the terminal: sweeps, a match under every criterion, results with intervals."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ndadam.theory.caveats import beta2_in_words
+from service.client.client import Client
+from service.contract.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
+
+
+def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
+    table = Table("id", "kind", "name", "state", "trials", "best (selected)", "created", box=None)
+    for sweep in page.items:
+        done = sum(count for state, count in sweep.trials.items() if state.is_finished())
+        table.add_row(
+            sweep.id,
+            sweep.kind,
+            escape(sweep.name),
+            sweep.state,
+            f"{done}/{'?' if sweep.num_trials is None else sweep.num_trials}",
+            _best(sweep),
+            f"{sweep.created_at:%Y-%m-%d %H:%M}",
+        )
+    console.print(table)
+    if page.next:
+        console.print("[dim]there are more; narrow with --state, --tag or --search[/]")
+
+
+def _best(sweep: SweepOut) -> str:
+    if sweep.best is None:
+        return "–"
+    metric = (sweep.spec.get("objective") or {}).get("metric", "validation_error")
+    if metric.endswith("_error"):
+        return f"{100 * sweep.best.mean:.2f} %"
+    return f"{sweep.best.mean:.4g}"
+
+
+def print_validation(console: Console, found: ValidationOut) -> None:
+    def known(number: int | None) -> str:
+        return "not known beforehand" if number is None else f"{number:,}"
+
+    console.print(f"[bold]{escape(found.name)}[/] can run. Nothing was created.")
+    console.print(f"  points      {known(found.points)} × {found.replicates} seeds")
+    console.print(f"  trials      {known(found.trials)}")
+    console.print(f"  steps       {known(found.steps)}")
+    console.print(f"  GPU-hours   {_hours(found)}")
+    deviation = f"if seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
+    if found.seed_deviation_is == "measured":
+        deviation += ", as they did before"
+    if found.detectable_difference is not None:
+        console.print(
+            f"  detectable  {100 * found.detectable_difference:.2f} points between two arms, "
+            f"{deviation}"
+        )
+    if found.difference is not None:
+        seeds = "more than anybody trains" if found.seeds_needed is None else found.seeds_needed
+        console.print(
+            f"  seeds       {seeds} to show {100 * found.difference:.2f} points, {deviation}"
+        )
+    for note in found.notes:
+        console.print(f"  note        {escape(note)}")
+
+
+def _hours(found: ValidationOut) -> str:
+    """The GPU-hours on every card that has been measured; trial-hours where there is no GPU."""
+    if found.gpu_hours == 0:
+        if not found.rates:
+            return "none, trials run on CPUs; how long is not known yet"
+        hours = found.rates[0].trial_hours
+        return f"none; {hours:.2g} hours of trials on {escape(found.rates[0].card)}"
+    if not found.rates:
+        return "not known; no trial of this shape has been trained yet"
+    return "; ".join(
+        f"{rate.gpu_hours:.2g} on {escape(rate.card)} (from {rate.trials} trials)"
+        for rate in found.rates
+    )
+
+
+def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
+    """How a sweep or match ended, and what it found."""
+    reason = f": {escape(sweep.reason)}" if sweep.reason else ""
+    console.print(f"[bold]{escape(sweep.name)}[/] {sweep.state}{reason}")
+    if sweep.kind == "match" and sweep.result:
+        print_match(console, sweep.result)
+        print_cost(console, sweep.result)
+    elif sweep.kind == "sweep" and any(sweep.trials.values()):
+        print_results(console, service.analysis(sweep.id))
+
+
+def print_prediction(console: Console, found: PredictionOut) -> None:
+    beta2 = beta2_in_words(found.beta2_equivalent)
+    console.print(
+        f"source effective learning rate {_figures(found.effective_lr, 5)} per step at "
+        f"equilibrium; settles with time constant {found.tau_steps:.0f} steps; "
+        f"equivalent beta2 {beta2}; {_trusted(found)}"
+    )
+    table = Table("criterion", found.rate_name, "makes equal", box=None)
+    for one in found.criteria:
+        name = f"[bold]{one.criterion} ←[/]" if one.criterion == found.criterion else one.criterion
+        table.add_row(name, _rate(one.rate), one.formula)
+    console.print(table)
+    notes = list(found.warnings)
+    if found.criterion != "stationary":
+        notes.append("The rate of schedule is its largest; --json prints its points.")
+    for note in notes:
+        console.print(f"[yellow]note[/] {escape(note)}")
+
+
+def _trusted(found: PredictionOut) -> str:
+    first, until = found.trust_from_step, found.trust_until_step
+    if first >= until:
+        return f"to be trusted at no step of {found.num_steps}"
+    return f"to be trusted from step {first} until step {until}"
+
+
+def print_match(console: Console, result: dict[str, Any]) -> None:
+    """The match under every criterion with its interval, and the verdict's sentence."""
+    table = Table("criterion", "closed form", "predicted", box=None)
+    table.add_column("measured \\[95 %]", no_wrap=True)
+    for row in result["criteria"]:
+        name = f"[bold]{row['criterion']} ←[/]" if row["chosen"] else row["criterion"]
+        table.add_row(
+            name, _rate(row["closed_form"]), _rate(row["predicted"]), _range(row["measured"])
+        )
+    console.print(f"{result['rate_name']} of the target, by what is made equal:")
+    console.print(table)
+    verdict = result.get("verdict")
+    if verdict:
+        colour = {"matched": "green", "not shown": "yellow"}.get(verdict["state"], "red")
+        console.print(f"[{colour}]{escape(verdict['sentence'])}[/]")
+    comparison = result.get("comparison")
+    if comparison:
+        console.print(escape(comparison["sentence"]))
+    notes = list(result.get("warnings", []))
+    if verdict and verdict["schedule"]:
+        notes.append(
+            f"The schedule's {len(verdict['schedule'])} points, for lr_schedule of a config, are "
+            "result.verdict.schedule of GET /api/v1/matches/ID."
+        )
+    for note in notes:
+        console.print(f"[yellow]note[/] {escape(note)}")
+
+
+def print_cost(console: Console, result: dict[str, Any]) -> None:
+    """What the stages of a match took, in a line."""
+    stages = result.get("cost", [])
+    if stages:
+        console.print(
+            "cost "
+            + ", ".join(
+                f"{one['stage']} {one['trials']} x {one['steps'] // one['trials']:,} steps in "
+                f"{one['seconds']:.0f} s"
+                for one in stages
+            )
+        )
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else _figures(value, 3)
+
+
+def _figures(value: float, count: int) -> str:
+    """With so many figures, zeros included: rates range from 1e-5 to 1, and each is read alone."""
+    return f"{value:#.{count}g}"
+
+
+def _range(interval: dict[str, Any] | None) -> str:
+    if interval is None:
+        return "–"
+    if interval["low"] is None:
+        return _rate(interval["value"])
+    return f"{_rate(interval['value'])} \\[{_rate(interval['low'])}, {_rate(interval['high'])}]"
+
+
+def print_results(console: Console, analysis: dict[str, Any]) -> None:
+    """A row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
+    metric = analysis["metric"]
+    table = Table(
+        "arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %", "seeds", "point", box=None
+    )
+    for arm in analysis["arms"]:
+        table.add_row(
+            _arm(arm["arm"]),
+            _estimate(arm["objective"], metric),
+            _estimate(arm["test_error"], "test_error"),
+            str(arm["objective"]["n"] if arm["objective"] else 0),
+            _points(arm),
+        )
+    console.print(table)
+    for arm in analysis["arms"]:
+        params = {name: value for name, value in arm["params"].items() if name not in arm["arm"]}
+        console.print(f"  {_arm(arm['arm'])}: {_words(params) or 'nothing was chosen'}")
+    for row in analysis["comparisons"]:
+        a, b, metric = _arm(row["a"]), _arm(row["b"]), row["metric"].replace("_", " ")
+        known = f"{a} is {row['verdict']} than {b}"
+        unknown = f"{a} against {b}: no difference shown"
+        console.print(f"  {unknown if row['verdict'] == 'not shown' else known} in {metric}")
+    for row in analysis.get("confirmed") or ():
+        console.print(f"  {_confirmation(row)}")
+    for row in analysis.get("importance") or ():
+        shares = sorted(row["fields"].items(), key=lambda item: -item[1])
+        words = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares)
+        console.print(f"  importance{_branch(row)}: {words}")
+    for row in analysis.get("rungs") or ():
+        if row["spearman"] is not None:
+            console.print(
+                f"  rung at step {row['step']}: ranks agree with the end by {row['spearman']:.2f} "
+                f"(Spearman, {row['points']} points)"
+            )
+    for note in analysis["notes"]:
+        console.print(f"[dim]{escape(note)}[/]")
+
+
+def _confirmation(row: dict[str, Any]) -> str:
+    """A point on fresh seeds, or that it is still being trained."""
+    name = f"point {row['point']} confirmed by sweep {row['sweep']}"
+    if row["objective"] is None:
+        return f"{name}: {row['state']}"
+    test = _estimate(row["test_error"], "test_error")
+    objective = f"{_title(row['metric'])} {_estimate(row['objective'], row['metric'])}"
+    return f"{name}: {objective}, test error % {test} over {len(row['seeds'])} fresh seeds"
+
+
+def _branch(row: dict[str, Any]) -> str:
+    return f" ({_arm(row['branch'])})" if row["branch"] else ""
+
+
+def _title(metric: str) -> str:
+    return metric.replace("_", " ") + (" %" if metric.endswith("_error") else "")
+
+
+def _estimate(value: dict[str, Any] | None, metric: str) -> str:
+    if value is None:
+        return "–"
+    scale, digits = (100.0, "{:.2f}") if metric.endswith("_error") else (1.0, "{:.4g}")
+    half = (
+        ""
+        if value["high"] is None
+        else f" ± {digits.format(scale * (value['high'] - value['mean']))}"
+    )
+    return digits.format(scale * value["mean"]) + half
+
+
+def _arm(fields: dict[str, Any]) -> str:
+    return " ".join(_plain(value) for value in fields.values()) or "all"
+
+
+def _points(arm: dict[str, Any]) -> str:
+    points = f"selected of {arm['points']}" if arm["selected"] else str(arm["points"])
+    diverged = arm["points_diverged"]
+    return f"{points} ({diverged} diverged)" if diverged else points
+
+
+def _words(params: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {_plain(value)}"
+        for name, value in params.items()
+    )
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else escape(str(value))

@@ -1,0 +1,129 @@
+"""Progress bars of a sweep on a terminal: trials done, rate and time left, from its events."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from service.client.client import Client
+from service.contract.outputs import EventOut, SweepOut
+from sweeps.records import TrialState
+
+
+@dataclass
+class Tally:
+    """How far the trials of a sweep are, kept up to date by its events."""
+
+    #: Trials planned, as far as known beforehand.
+    planned: int | None
+    #: Trial number -> (steps done, steps of its run).
+    steps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    states: dict[int, TrialState] = field(default_factory=dict)
+
+    def note(self, event: EventOut) -> None:
+        if event.kind == "progress":
+            number = event.data["trial"]
+            self.steps[number] = (event.data["step"], event.data["num_steps"])
+        elif event.kind == "trial":
+            self.states[event.data["trial"]] = TrialState(event.data["state"])
+
+    @property
+    def total(self) -> int:
+        """Trials planned, or seen so far."""
+        return max(self.planned or 0, len(self.states), 1)
+
+    @property
+    def finished(self) -> int:
+        return sum(state.is_finished() for state in self.states.values())
+
+    @property
+    def running(self) -> int:
+        return sum(state == TrialState.RUNNING for state in self.states.values())
+
+    @property
+    def work(self) -> float:
+        """Trials done, counting running ones by the share of their steps."""
+        done = 0.0
+        for number, state in self.states.items():
+            at, of = self.steps.get(number, (0, 1))
+            done += 1.0 if state.is_finished() else min(at / max(of, 1), 1.0)
+        return done
+
+    @property
+    def steps_done(self) -> int:
+        return sum(at for at, _ in self.steps.values())
+
+
+class StepRate(ProgressColumn):
+    """Optimizer steps per second over all trials, since the bar began."""
+
+    def render(self, task: Task) -> Text:
+        steps = task.fields["steps_done"] - task.fields["steps_before"]
+        if not task.elapsed or not steps:
+            return Text("– steps/s", style="progress.data.speed")
+        return Text(f"{steps / task.elapsed:,.0f} steps/s", style="progress.data.speed")
+
+
+def planned_trials(sweep: SweepOut) -> int | None:
+    """Trials that the sweep will have; of a match, the fewest with which it can end."""
+    if sweep.kind == "sweep":
+        return sweep.num_trials
+    spec = sweep.spec
+    return int(
+        2 * spec["replicates"] + min(spec["max_corrections"], 1) * spec["calibration_replicates"]
+    )
+
+
+def progress_bars(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        StepRate(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+        console=console,
+        refresh_per_second=4,
+    )
+
+
+def follow(
+    service: Client,
+    sweep: SweepOut,
+    bars: Progress,
+    label: str,
+    note: Callable[[EventOut], None] = lambda event: None,
+) -> SweepOut:
+    """Show a bar for ``sweep`` until it is finished; return it as it is then."""
+    tally, began, steps_before = Tally(planned_trials(sweep)), datetime.now(UTC), 0
+    bar = bars.add_task(escape(label), total=1.0, counts="queued", steps_done=0, steps_before=0)
+    for event in service.watch(sweep.id):
+        tally.note(event)
+        note(event)
+        if event.at < began:
+            steps_before = tally.steps_done
+        bars.update(
+            bar,
+            total=tally.total,
+            completed=tally.work,
+            steps_done=tally.steps_done,
+            steps_before=steps_before,
+            counts=f"{tally.finished}/{tally.total} trials, {tally.running} running",
+        )
+    sweep = service.get(sweep.id)
+    done = tally.total if sweep.state == "complete" else tally.work
+    bars.update(bar, completed=done, counts=f"{tally.finished} trials, {sweep.state}")
+    return sweep

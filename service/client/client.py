@@ -1,0 +1,337 @@
+"""A typed client of the HTTP API.
+
+    with Client("http://127.0.0.1:8000") as service:
+        sweep = service.submit(spec)
+        for event in service.watch(sweep.id):
+            print(event.kind, event.data)
+
+::
+
+    ServiceError
+    ├── ServiceRefused       the service answered with an error; carries its sentence and fields
+    └── ServiceUnreachable   nobody answered
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+import httpx2
+from pydantic import BaseModel
+
+from service.contract.outputs import (
+    AnalysisOut,
+    ComparisonOut,
+    DatasetOut,
+    ErrorOut,
+    EventOut,
+    FieldOut,
+    ListOut,
+    MetricsOut,
+    OptimizerOut,
+    PageOut,
+    PredictionOut,
+    PresetOut,
+    SweepOut,
+    TrialOut,
+    ValidationOut,
+)
+
+Model = TypeVar("Model", bound=BaseModel)
+#: A spec as values, or as the text of a file with its media type.
+Spec = Mapping[str, Any] | tuple[bytes, str]
+ExportFormat = Literal["csv", "json", "parquet"]
+
+PREFIX = "/api/v1"
+#: Seconds to connect; a busy service may take longer to answer.
+TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
+#: An event stream says something at least every 15 s.
+STREAM_TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
+
+
+class ServiceError(Exception):
+    """A request to the service failed. ``str(error)`` is one sentence."""
+
+
+class ServiceUnreachable(ServiceError):
+    """Nothing answered at the address."""
+
+
+class ServiceRefused(ServiceError):
+    """The service answered with an error."""
+
+    def __init__(self, status: int, body: ErrorOut) -> None:
+        super().__init__(body.detail)
+        self.status = status
+        self.error = body.error
+        self.fields: list[FieldOut] = body.fields
+
+
+class Client:
+    """Talks to one service. Use it as a context manager, or ``close`` it."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx2.Client(
+            base_url=self.url, headers=headers, timeout=TIMEOUT, transport=transport
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # Sweeps
+
+    def submit(self, spec: Spec, *, idempotency_key: str | None = None) -> SweepOut:
+        """Create a sweep. With a key, asking again for the same answers the same."""
+        return self._send(SweepOut, "/sweeps", spec, idempotency_key)
+
+    def validate(self, spec: Spec) -> ValidationOut:
+        """What the spec would do; creates nothing."""
+        return self._send(ValidationOut, "/sweeps/validate", spec)
+
+    def get(self, sweep_id: str) -> SweepOut:
+        return self._get(SweepOut, f"/sweeps/{sweep_id}")
+
+    def list_sweeps(self, **query: Any) -> PageOut[SweepOut]:
+        """One page of sweeps and matches; ``query`` as in the API (kind, state, tag, limit, …)."""
+        return self._get(PageOut[SweepOut], "/sweeps", query)
+
+    def cancel(self, sweep_id: str) -> SweepOut:
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/cancel")
+
+    def pause(self, sweep_id: str) -> SweepOut:
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/pause")
+
+    def resume(self, sweep_id: str) -> SweepOut:
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/resume")
+
+    def retry(self, sweep_id: str) -> SweepOut:
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/retry")
+
+    def extend(self, sweep_id: str, **totals: Any) -> SweepOut:
+        """Raise num_points, replicates or budget to these totals; asking again changes nothing."""
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/extend", totals)
+
+    def confirm(self, sweep_id: str, **how: Any) -> SweepOut:
+        """Queue a sweep of the best points on fresh seeds; ``how`` as in the API (points, …)."""
+        return self._send(SweepOut, f"/sweeps/{sweep_id}/confirm", how)
+
+    def edit(self, sweep_id: str, **labels: Any) -> SweepOut:
+        """Replace ``tags`` or ``notes``."""
+        return self._send(SweepOut, f"/sweeps/{sweep_id}", labels, method="PATCH")
+
+    def delete(self, sweep_id: str) -> SweepOut | None:
+        """Remove a sweep in whatever state; returns it while its trials have yet to stop."""
+        answer = self._request("DELETE", f"/sweeps/{sweep_id}")
+        return SweepOut.model_validate_json(answer.content) if answer.status_code == 202 else None
+
+    def compare(self, arms: list[dict[str, Any]], **how: Any) -> ComparisonOut:
+        """Compare finished sweeps, points or trials; ``arms`` and ``how`` as in the API."""
+        return self._send(ComparisonOut, "/comparisons", {"arms": arms, **how})
+
+    def comparison_table(self, arms: list[dict[str, Any]], format: str, **how: Any) -> str:
+        """The same as csv, markdown or latex."""
+        return self._request(
+            "POST", "/comparisons", params={"format": format}, json={"arms": arms, **how}
+        ).text
+
+    def analysis(self, sweep_id: str) -> dict[str, Any]:
+        return self._get(AnalysisOut, f"/sweeps/{sweep_id}/analysis").analysis
+
+    def export(self, sweep_id: str, format: ExportFormat = "csv") -> Iterator[bytes]:
+        """The trials as a file, piece by piece."""
+        path = f"{PREFIX}/sweeps/{sweep_id}/export"
+        try:
+            with self._http.stream("GET", path, params={"format": format}) as response:
+                _refuse_errors(response)
+                yield from response.iter_bytes()
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
+    # Trials
+
+    def trials(self, sweep_id: str, **query: Any) -> PageOut[TrialOut]:
+        return self._get(PageOut[TrialOut], f"/sweeps/{sweep_id}/trials", query)
+
+    def all_trials(self, sweep_id: str, **query: Any) -> Iterator[TrialOut]:
+        """Every trial, page after page."""
+        cursor: str | None = None
+        while True:
+            page = self.trials(sweep_id, limit=500, cursor=cursor, **query)
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def trial(self, sweep_id: str, number: int) -> TrialOut:
+        return self._get(TrialOut, f"/sweeps/{sweep_id}/trials/{number}")
+
+    def metrics(
+        self, sweep_id: str, number: int, **query: Any
+    ) -> dict[str, list[tuple[int, float]]]:
+        """Curves by metric name; ``query``: name (one or several), max_points."""
+        return self._get(MetricsOut, f"/sweeps/{sweep_id}/trials/{number}/metrics", query).metrics
+
+    def log(self, sweep_id: str, number: int, lines: int = 200) -> str:
+        path = f"/sweeps/{sweep_id}/trials/{number}/log"
+        return self._request("GET", path, params={"lines": lines}).text
+
+    # Matches
+
+    def predict(self, spec: Spec) -> PredictionOut:
+        """The closed-form match; answers at once and creates nothing."""
+        return self._send(PredictionOut, "/matches/predict", spec)
+
+    def match(self, spec: Spec, *, idempotency_key: str | None = None) -> SweepOut:
+        """Create a measured match."""
+        return self._send(SweepOut, "/matches", spec, idempotency_key)
+
+    def match_of_trial(self, asked: Spec, *, idempotency_key: str | None = None) -> SweepOut:
+        """Queue a match whose source is a finished trial."""
+        return self._send(SweepOut, "/matches/of-trial", asked, idempotency_key)
+
+    def get_match(self, match_id: str) -> SweepOut:
+        return self._get(SweepOut, f"/matches/{match_id}")
+
+    # What there is
+
+    def presets(self) -> list[PresetOut]:
+        return self._get(ListOut[PresetOut], "/presets").items
+
+    def datasets(self) -> list[DatasetOut]:
+        return self._get(ListOut[DatasetOut], "/datasets").items
+
+    def optimizers(self) -> list[OptimizerOut]:
+        return self._get(ListOut[OptimizerOut], "/optimizers").items
+
+    def is_ready(self) -> bool:
+        """Whether the service and its store answer."""
+        try:
+            return self._http.get("/readyz").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    # Following a sweep
+
+    def watch(self, sweep_id: str, *, after: int = 0, patience: float = 60.0) -> Iterator[EventOut]:
+        """Events of a sweep or match until it is finished and all were seen.
+
+        Comes back after a broken connection and goes on behind the last event; gives up with
+        ServiceUnreachable when nothing answers for ``patience`` seconds.
+        """
+        pause, silent_since = 0.2, time.monotonic()
+
+        def heard() -> None:
+            nonlocal pause, silent_since
+            pause, silent_since = 0.2, time.monotonic()
+
+        while True:
+            try:
+                for event in self._stream(sweep_id, after, heard):
+                    if event is None:
+                        return
+                    after = event.id
+                    yield event
+            except httpx2.TransportError as error:
+                if time.monotonic() - silent_since > patience:
+                    raise self._unreachable(error) from error
+            except ServiceRefused as error:
+                if error.status != 503 or time.monotonic() - silent_since > patience:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+    def _stream(
+        self, sweep_id: str, after: int, heard: Callable[[], None]
+    ) -> Iterator[EventOut | None]:
+        """Events of one connection; None when the service says that there are no more.
+
+        Calls ``heard`` for every line: a trial may be silent for long while the service is well.
+        """
+        with self._http.stream(
+            "GET",
+            f"{PREFIX}/sweeps/{sweep_id}/events",
+            headers={"Accept": "text/event-stream", "Last-Event-ID": str(after)},
+            timeout=STREAM_TIMEOUT,
+        ) as response:
+            _refuse_errors(response)
+            name, data = "", ""
+            for line in response.iter_lines():
+                heard()
+                if line.startswith("event:"):
+                    name = line[6:].strip()
+                elif line.startswith("data:"):
+                    data += line[5:].strip()
+                elif not line and name:
+                    yield None if name == "end" else EventOut.model_validate_json(data)
+                    name, data = "", ""
+
+    # Requests
+
+    def _get(self, model: type[Model], path: str, query: Mapping[str, Any] | None = None) -> Model:
+        asked = {key: value for key, value in (query or {}).items() if value is not None}
+        return model.model_validate_json(self._request("GET", path, params=asked).content)
+
+    def _send(
+        self,
+        model: type[Model],
+        path: str,
+        spec: Spec | None = None,
+        key: str | None = None,
+        *,
+        method: str = "POST",
+    ) -> Model:
+        headers = {"Idempotency-Key": key} if key else {}
+        content = None
+        if isinstance(spec, tuple):
+            content, headers["Content-Type"] = spec
+        elif spec is not None:
+            content, headers["Content-Type"] = json.dumps(spec).encode(), "application/json"
+        response = self._request(method, path, content=content, headers=headers)
+        return model.model_validate_json(response.content)
+
+    def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        try:
+            response = self._http.request(method, f"{PREFIX}{path}", **options)
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+        _refuse_errors(response)
+        return response
+
+    def _unreachable(self, error: Exception) -> ServiceUnreachable:
+        return ServiceUnreachable(
+            f"no service answers at {self.url} ({error or type(error).__name__}); "
+            "start one with `ndsweep serve`, or name another with --url or NDSWEEP_URL"
+        )
+
+
+def _refuse_errors(response: httpx2.Response) -> None:
+    if response.is_success:
+        return
+    response.read()
+    try:
+        body = ErrorOut.model_validate_json(response.content)
+    except ValueError:
+        detail = f"{response.url} answered {response.status_code}, which is no answer of a service"
+        body = ErrorOut(error="HttpError", detail=detail, fields=[])
+    raise ServiceRefused(response.status_code, body)

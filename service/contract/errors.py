@@ -1,0 +1,181 @@
+"""The one shape of every error, and the one place where an error becomes an HTTP status."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from dashboards.web.error_pages import error_page
+from service.contract.outputs import ErrorOut, FieldOut
+from sweeps import errors as domain
+from sweeps.errors import SweepsError
+from sweeps.spec.refusals import explain_items
+from worker.config.train_config import FieldError
+
+log = logging.getLogger(__name__)
+
+#: Longest piece of somebody's input that an error repeats, in characters.
+MAX_ECHO = 1000
+#: Refused fields that an answer lists at most.
+MAX_FIELDS = 100
+
+
+class ApiError(Exception):
+    """An error of the HTTP edge itself, ready to be sent."""
+
+    def __init__(
+        self, status: int, error: str, detail: str, fields: Sequence[FieldOut] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.body = ErrorOut(error=error, detail=detail, fields=list(fields))
+
+
+#: Every leaf of the domain's errors is one of these or below one.
+STATUS: dict[type[SweepsError], int] = {
+    domain.NotFound: 404,
+    domain.Conflict: 409,
+    domain.LeaseLost: 409,
+    domain.InvalidQuery: 422,
+    domain.UnreadableSpec: 422,
+    domain.StoreUnavailable: 503,
+}
+
+_NAMES = {404: "NotFound", 405: "MethodNotAllowed", 400: "BadRequest", 413: "BodyTooLarge"}
+
+_MEANING = {
+    401: "A token is set and the request does not carry it.",
+    403: "Without a token only this machine's own pages and programs are answered.",
+    404: "There is no such thing.",
+    405: "The route does not know the method.",
+    409: "The state of the sweep, or an earlier request, stands in the way.",
+    413: "The body is too large.",
+    415: "The body is neither JSON nor YAML.",
+    422: "The request breaks a rule; `fields` says which.",
+    500: "A fault of the service; its log has the details.",
+    503: "The store cannot be reached at the moment.",
+}
+#: Statuses that any route under /api/v1 may answer with.
+EVERYWHERE = (401, 403, 422, 500, 503)
+
+
+def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses=`` of a route: these statuses and the ones that every route has.
+
+    ``model=`` would document errors under the media type of the answer, which may be text.
+    """
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorOut"}}}
+    return {
+        status: {"description": _MEANING[status], "content": content}
+        for status in sorted({*statuses, *EVERYWHERE})
+    }
+
+
+def error_response(
+    status: int, body: ErrorOut, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    return JSONResponse(body.model_dump(), status_code=status, headers=headers)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Answer every error of ``app`` in the one shape."""
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(SweepsError, _domain_error)
+    app.add_exception_handler(FieldError, _refused_field)
+    app.add_exception_handler(RequestValidationError, _refused_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _fault)
+
+
+def _api_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApiError)
+    return error_response(error.status, error.body)
+
+
+def status_of(error: SweepsError) -> int:
+    """The status of the nearest class of ``error`` that has one."""
+    return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+
+
+def _domain_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, SweepsError)
+    status = status_of(error)
+    if status >= 500:
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    fields = [FieldOut(path=error.field, reason=str(error))] if error.field else []
+    body = ErrorOut(error=type(error).__name__, detail=str(error), fields=fields)
+    return error_response(status, body, {"Retry-After": "5"} if status == 503 else None)
+
+
+def _refused_field(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, FieldError)
+    return error_response(422, refused_field(error).body)
+
+
+def refused_field(error: FieldError) -> ApiError:
+    """A rule that one field breaks, ready to be sent."""
+    field = FieldOut(path=error.field[:MAX_ECHO], reason=str(error)[:MAX_ECHO])
+    return ApiError(422, "ValidationError", f"{error.field}: {error}"[:MAX_ECHO], [field])
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404 and _is_for_a_person(request):
+        where = request.url.path[:MAX_ECHO]
+        return error_page(404, "Not found", f"There is no page {where}.")
+    detail = {
+        404: f"there is no {request.url.path[:MAX_ECHO]}",
+        405: f"{request.url.path[:MAX_ECHO]} does not answer {request.method}",
+    }.get(error.status_code, str(error.detail))
+    body = ErrorOut(error=_NAMES.get(error.status_code, "HttpError"), detail=detail, fields=[])
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(request))
+    return error_response(error.status_code, body, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method that the address answers: each method of it is a route of its own."""
+    found: set[str] = set()
+    for method in ("GET", "POST", "PATCH", "DELETE"):
+        scope = {**request.scope, "method": method}
+        for route in request.app.routes:
+            if route.matches(scope)[0] == Match.FULL:
+                found.add(method)
+                break
+    return sorted(found)
+
+
+def _is_for_a_person(request: Request) -> bool:
+    is_api = request.url.path.startswith("/api/")
+    return not is_api and "text/html" in request.headers.get("accept", "")
+
+
+def _fault(request: Request, error: Exception) -> JSONResponse:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    detail = "the service made a mistake; its log has the details"
+    return error_response(500, ErrorOut(error="InternalError", detail=detail, fields=[]))
+
+
+def _refused_request(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    # The first part of a location says where in the request: path, query, header, body.
+    fields = refused_fields([item | {"loc": item["loc"][1:]} for item in error.errors()])
+    more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
+    first = fields[0]
+    detail = f"{first.path}: {first.reason}{more}" if first.path else f"{first.reason}{more}"
+    body = ErrorOut(error="ValidationError", detail=detail, fields=fields[:MAX_FIELDS])
+    return error_response(422, body)
+
+
+def refused_fields(items: Sequence[Any]) -> list[FieldOut]:
+    """The fields that pydantic refused, each with a sentence of bounded length."""
+    return [
+        FieldOut(path=one["path"][:MAX_ECHO], reason=one["reason"][:MAX_ECHO])
+        for one in explain_items(items)
+    ]

@@ -1,0 +1,256 @@
+"""What happens between a valid spec and the store: can it run here, and what would it do."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeVar
+
+from service.contract.errors import ApiError, refused_field
+from service.contract.outputs import BestOut, FieldOut, PageOut, SweepOut
+from service.settings import Settings
+from sweeps.cluster.capacity import ClusterShape, can_run
+from sweeps.cluster.card_room import no_room
+from sweeps.errors import SweepNotFound
+from sweeps.match.match_spec import MatchSpec
+from sweeps.records import Kind, Page, Sweep
+from sweeps.spec.prior import with_earlier_results
+from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.store.store import Store
+from worker.config.train_config import FieldError, TrainConfig
+from worker.data.prepared import DatasetInfo, dataset_info
+from worker.data.run_length import check_fits
+from worker.errors import DatasetNotFound, DatasetRefused
+
+Record = TypeVar("Record")
+Out = TypeVar("Out")
+Spec = TypeVar("Spec", SweepSpec, MatchSpec, SweepSpec | MatchSpec)
+
+
+def sweep_out(sweep: Sweep) -> SweepOut:
+    """A sweep as the API shows it: its best point carries the warning that it was selected."""
+    label = "confirmed on fresh seeds" if sweep.spec.get("confirms") else "selected, optimistic"
+    best = sweep.best and BestOut.model_validate(sweep.best | {"label": label})
+    fields = {name: getattr(sweep, name) for name in SweepOut.model_fields}
+    return SweepOut.model_validate(fields | {"best": best})
+
+
+def page_out(page: Page[Record], convert: Callable[[Record], Out]) -> PageOut[Out]:
+    return PageOut(items=[convert(item) for item in page.items], next=page.next)
+
+
+def stored_spec(spec: SweepSpec | MatchSpec) -> dict[str, Any]:
+    """The spec as JSON values from which the same spec can be read again."""
+    values = spec.model_dump(mode="json")
+    if isinstance(spec, MatchSpec):
+        # What base leaves unset belongs to the two arms; written out, it would be refused there.
+        values["base"] = spec.base.model_dump(mode="json", exclude_unset=True)
+    return values
+
+
+def num_trials(spec: SweepSpec | MatchSpec) -> int | None:
+    """Trials in all; None for a match, which decides as it goes."""
+    return spec.num_trials() if isinstance(spec, SweepSpec) else None
+
+
+def get_match(store: Store, match_id: str) -> Sweep:
+    """A sweep of kind match; a sweep of another kind is not found here."""
+    sweep = store.get_sweep(match_id)
+    if sweep.kind != "match":
+        raise SweepNotFound(match_id)
+    return sweep
+
+
+def cluster_shape(store: Store) -> ClusterShape | None:
+    """The machines that the newest runner sees; None while none has reported."""
+    for runner in store.runners():
+        if (shape := runner.info.get("cluster")) is not None:
+            return ClusterShape.from_json(shape)
+    return None
+
+
+def queue(
+    kind: Kind, spec: SweepSpec | MatchSpec, key: str | None, store: Store, settings: Settings
+) -> Sweep:
+    """Put a spec into the store, or find the sweep that the same key made of it before.
+
+    A replay answers as the first request did, also when its data set has gone since.
+    """
+    submitted, whole = stored_spec(spec), spec
+    if key is None or not store.has_key(key):
+        whole = admitted(spec, store, settings)
+    sweep, _ = store.create_sweep(
+        kind,
+        submitted if whole is spec else stored_spec(whole),
+        submitted=submitted,
+        name=spec.name,
+        tags=spec.tags,
+        notes=spec.notes,
+        num_trials=num_trials(whole),
+        idempotency_key=key,
+    )
+    return sweep
+
+
+def admitted(spec: Spec, store: Store, settings: Settings) -> Spec:
+    """The spec as it would be queued: with the results of the earlier sweep that it names.
+
+    Raises ApiError 422 for what is refused of a valid spec.
+    """
+    if isinstance(spec, SweepSpec):
+        _refuse_own_confirmation(spec)
+        spec = _with_prior(spec, store)
+    refuse_what_cannot_run(spec, store, settings)
+    return spec
+
+
+def _with_prior(spec: SweepSpec, store: Store) -> SweepSpec:
+    if spec.from_sweep is None:
+        return spec
+    try:
+        source = store.get_sweep(spec.from_sweep.sweep)
+        return with_earlier_results(spec, source, store.all_points(source.id))
+    except SweepNotFound as error:
+        raise refused_field(FieldError("from_sweep.sweep", str(error))) from error
+    except FieldError as error:
+        raise refused_field(error) from error
+
+
+def _refuse_own_confirmation(spec: SweepSpec) -> None:
+    """A sweep that says of itself that it confirms another could have chosen its seeds."""
+    if spec.confirms is not None:
+        reason = "confirms is set by POST /sweeps/{id}/confirm; remove it"
+        raise refused_field(FieldError("confirms", reason))
+
+
+def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: Settings) -> None:
+    """Raise ApiError 422 for data sets that are not prepared and resources that never come."""
+    shape = cluster_shape(store)
+    refusal = can_run(spec, shape)
+    if refusal is not None:
+        field = FieldOut(path=refusal.field, reason=refusal.reason)
+        raise ApiError(422, "ResourcesNeverFit", refusal.reason, [field])
+    home = settings.data_home()
+    infos = {name: _info(name, path, home) for name, path in _datasets(spec).items()}
+    for config, path in _configs(spec):
+        try:
+            length = check_fits(config, infos[config.dataset])
+        except FieldError as error:
+            where = f"{path}.{error.field}"
+            raise ApiError(
+                422, "ConfigDoesNotFit", str(error), [FieldOut(path=where, reason=str(error))]
+            ) from error
+        _refuse_other_arithmetic(spec, config, path)
+        _refuse_too_large(spec, config, path, infos[config.dataset], shape)
+        if isinstance(spec, SweepSpec):
+            _refuse_longer(length.num_steps, spec.limits.steps)
+
+
+def _refuse_other_arithmetic(spec: SweepSpec | MatchSpec, config: TrainConfig, path: str) -> None:
+    """A trial without a GPU is trained on the CPU, and would fail when it starts."""
+    if spec.resources.gpus == 0 and config.precision == "tf32":
+        reason = (
+            "precision must be fp32 or bf16 without a GPU, a CPU has no TF32: set resources.gpus, "
+            "or another precision; got 'tf32'"
+        )
+        field = FieldOut(path=f"{path}.precision", reason=reason)
+        raise ApiError(422, "ConfigDoesNotFit", reason, [field])
+
+
+def _refuse_too_large(
+    spec: SweepSpec | MatchSpec,
+    config: TrainConfig,
+    path: str,
+    info: DatasetInfo,
+    shape: ClusterShape | None,
+) -> None:
+    """Trials that a card cannot hold would all fail, one after the other."""
+    measured = isinstance(spec, MatchSpec)
+    refusal = no_room(config, info, spec.resources, shape, measured=measured)
+    if refusal is not None:
+        where = "resources" if refusal.field == "trials_per_gpu" else path
+        field = FieldOut(path=f"{where}.{refusal.field}", reason=refusal.reason)
+        raise ApiError(422, "ConfigDoesNotFit", refusal.reason, [field])
+
+
+def _refuse_longer(steps: int, most: int | None) -> None:
+    """A length in epochs is known only here; every such trial would end at its limit."""
+    if most is not None and steps > most:
+        reason = f"limits.steps must be at least the {steps:,} steps of a trial, got {most:,}"
+        field = FieldOut(path="limits.steps", reason=reason)
+        raise ApiError(422, "ConfigDoesNotFit", reason, [field])
+
+
+def run_lengths(spec: SweepSpec, settings: Settings) -> set[int]:
+    """The lengths, in steps, of trials at the ends of what decides them."""
+    infos = {name: dataset_info(name, settings.data_home()) for name in _datasets(spec)}
+    return {check_fits(c, infos[c.dataset]).num_steps for c, _ in _configs(spec)}
+
+
+def _info(name: str, path: str, home: Path) -> DatasetInfo:
+    try:
+        return dataset_info(name, home)
+    except (DatasetNotFound, DatasetRefused) as error:
+        reason = str(error)
+        raise ApiError(
+            422, "DatasetNotPrepared", reason, [FieldOut(path=path, reason=reason)]
+        ) from error
+
+
+def _datasets(spec: SweepSpec | MatchSpec) -> dict[str, str]:
+    """Every data set that a trial may train on -> the field that names it."""
+    domain = spec.space.get("dataset") if isinstance(spec, SweepSpec) else None
+    varied = _extremes(domain) if domain is not None else []
+    names = dict.fromkeys(config.dataset for config, _ in _configs(spec))
+    return {name: "space.dataset" if name in varied else "base.dataset" for name in names}
+
+
+#: Fields that decide whether a config fits its data set and a card, and how long its run is.
+_SIZES = frozenset(
+    {
+        "dataset",
+        "recipe",
+        "optimizer",
+        "precision",
+        "deterministic",
+        "depth",
+        "widen_factor",
+        "shortcut",
+        "batch_size",
+        "validation_fraction",
+        "last_batch",
+        "gamma_c",
+        "steps",
+        "epochs",
+    }
+)
+
+
+def _configs(spec: SweepSpec | MatchSpec) -> list[tuple[TrainConfig, str]]:
+    """The configs at the ends of what matters for fitting, each with the part of the spec."""
+    if isinstance(spec, MatchSpec):
+        return [(spec.source_config, "base")]
+    if not _SIZES & spec.space.keys():
+        return [(spec.base, "base")]
+    base = spec.base.model_dump(exclude_unset=True)
+    return [(TrainConfig.model_validate(base | sizes), "space") for sizes in _sizes(spec)]
+
+
+def _sizes(spec: SweepSpec) -> list[dict[str, Any]]:
+    """Values at the ends of the fields that matter, as the space's conditions let them meet."""
+    found: dict[str, dict[str, Any]] = {}
+    for branch in spec.branches():
+        ends = {name: [value] for name, value in branch.fixed.items() if name in _SIZES}
+        ends |= {name: _extremes(d) for name, d in branch.free.items() if name in _SIZES}
+        for values in product(*ends.values()):
+            sizes = dict(zip(ends, values, strict=True))
+            found[repr(sizes)] = sizes
+    return list(found.values())
+
+
+def _extremes(domain: Any) -> list[Any]:
+    """Both ends of a range or of numbers to choose from; words all of them."""
+    if domain.kind != "choice":
+        return [domain.low, domain.high]
+    numbers = [v for v in domain.values if isinstance(v, int | float) and not isinstance(v, bool)]
+    others = [value for value in domain.values if value not in numbers]
+    return sorted({min(numbers), max(numbers)}) + others if numbers else others

@@ -1,0 +1,93 @@
+"""What a spec would do: trials, steps, GPU-hours, and the difference that its seeds can show."""
+
+import math
+
+from ndadam.statistics.inference import detectable_difference, seeds_needed
+from service.contract.outputs import RateOut, ValidationOut
+from service.settings import Settings
+from service.submission.admission import run_lengths
+from sweeps.analysis.step_times import Earlier, earlier
+from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.store.store import Store
+
+#: Deviation of the test error between seeds of a WRN on CIFAR-10, 0.12 points; assumed where
+#: nothing was measured.
+SEED_DEVIATION = 0.0012
+
+
+def describe_sweep(spec: SweepSpec, store: Store, settings: Settings) -> ValidationOut:
+    """Say what a spec would do. Creates nothing."""
+    lengths = run_lengths(spec, settings)
+    trials = spec.num_trials()
+    steps = trials * max(lengths)
+    if spec.budget.steps is not None:
+        steps = min(steps, spec.budget.steps)
+    gpus = spec.resources.gpus
+    known = earlier(store, spec.base, gpus=gpus, metric=spec.objective.metric)
+    rates = [
+        _rate(rate.card, rate.seconds_per_step, rate.trials, steps, gpus) for rate in known.rates
+    ]
+    deviation = known.seed_deviation or SEED_DEVIATION
+    difference, paired = spec.comparison.difference, spec.comparison.pairing
+    # Of the differences, seed by seed, as if two arms had nothing in common on a seed.
+    spread = deviation * math.sqrt(2) if paired else deviation
+    return ValidationOut(
+        kind="sweep",
+        name=spec.name,
+        points=trials // spec.replicates,
+        replicates=spec.replicates,
+        trials=trials,
+        steps=steps,
+        gpu_hours=_gpu_hours(rates, gpus),
+        rates=rates,
+        detectable_difference=(
+            detectable_difference(spread, spec.replicates, paired=paired)
+            if spec.replicates > 1
+            else None
+        ),
+        difference=difference,
+        seeds_needed=None if difference is None else _seeds(spread, difference, paired=paired),
+        assumed_seed_deviation=deviation,
+        seed_deviation_is="assumed" if known.seed_deviation is None else "measured",
+        notes=_notes(spec, lengths, known),
+    )
+
+
+def _gpu_hours(rates: list[RateOut], gpus: float) -> float | None:
+    if gpus == 0:
+        return 0.0
+    return rates[0].gpu_hours if rates else None
+
+
+def _seeds(spread: float, difference: float, *, paired: bool) -> int | None:
+    """None where nobody would train so many."""
+    try:
+        return seeds_needed(spread, difference, paired=paired)
+    except ValueError:
+        return None
+
+
+def _rate(card: str, seconds_per_step: float, trials: int, steps: int, gpus: float) -> RateOut:
+    hours = steps * seconds_per_step / 3600
+    return RateOut(
+        card=card,
+        seconds_per_step=seconds_per_step,
+        trials=trials,
+        trial_hours=hours,
+        gpu_hours=gpus * hours,
+    )
+
+
+def _notes(spec: SweepSpec, lengths: set[int], known: Earlier) -> list[str]:
+    notes = []
+    if len(lengths) > 1:
+        notes.append("steps is an upper bound: trials differ in length")
+    if spec.replicates == 1:
+        notes.append("one seed per point has no interval: set replicates to 2 or more")
+    if spec.comparison.pairing and spec.replicates > 1:
+        notes.append(
+            "paired by seed: a smaller difference shows where a seed moves two arms the same way"
+        )
+    if not known.rates:
+        notes.append("how long it takes is not known: no trial of this shape has been trained yet")
+    return notes

@@ -1,0 +1,82 @@
+"""Specs that come from a page's form, held to the same rules as those of the API."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboards.web.ports import Checked, Estimate, Refused
+from service.contract.bodies import RefusedDocument, check_plain
+from service.contract.errors import ApiError
+from service.settings import Settings
+from service.submission.admission import admitted, queue
+from service.submission.forecast import describe_sweep
+from service.submission.match_estimate import match_estimate
+from sweeps.match.match_spec import MatchSpec
+from sweeps.records import Kind
+from sweeps.spec.refusals import FieldReason, explain
+from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.store.store import Store
+from worker.data.prepared import list_datasets
+
+
+class PageSubmission:
+    """Checks and queues what pages hand in."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def datasets(self) -> list[str]:
+        """Names of the data sets that are prepared on this machine."""
+        return [info.name for info in list_datasets(self._settings.data_home())]
+
+    def check(self, kind: Kind, spec: Mapping[str, Any]) -> Checked:
+        """Say what a spec would do, or which fields are refused. Creates nothing."""
+        try:
+            parsed = _parsed(kind, spec)
+            whole = admitted(parsed, self._store, self._settings)
+        except Refused as refused:
+            return Checked(refused.reasons, None)
+        except ApiError as error:
+            return Checked(reasons_of(error), None)
+        if isinstance(whole, MatchSpec):
+            return Checked((), match_estimate(whole))
+        return Checked((), self._sweep_estimate(whole))
+
+    def _sweep_estimate(self, spec: SweepSpec) -> Estimate:
+        found = describe_sweep(spec, self._store, self._settings)
+        return Estimate(
+            trials=found.trials,
+            points=found.points,
+            replicates=found.replicates,
+            steps=found.steps,
+            gpu_hours=found.gpu_hours,
+            detectable_difference=found.detectable_difference,
+            notes=tuple(found.notes),
+        )
+
+    def create(self, kind: Kind, spec: Mapping[str, Any], key: str) -> str:
+        """Queue a sweep or a match; return its id. Raises Refused."""
+        parsed = _parsed(kind, spec)
+        try:
+            return queue(kind, parsed, key, self._store, self._settings).id
+        except ApiError as error:
+            raise Refused(reasons_of(error)) from error
+
+
+def _parsed(kind: Kind, spec: Mapping[str, Any]) -> SweepSpec | MatchSpec:
+    try:
+        check_plain(dict(spec))
+        model: type[SweepSpec] | type[MatchSpec] = MatchSpec if kind == "match" else SweepSpec
+        return model.model_validate(dict(spec))
+    except RefusedDocument as error:
+        raise Refused((FieldReason(path="", reason=str(error)),)) from error
+    except ValidationError as error:
+        raise Refused(tuple(explain(error))) from error
+
+
+def reasons_of(error: ApiError) -> tuple[FieldReason, ...]:
+    """Why the API refuses, field by field."""
+    fields = tuple(FieldReason(path=f.path, reason=f.reason) for f in error.body.fields)
+    return fields or (FieldReason(path="", reason=str(error)),)

@@ -1,0 +1,148 @@
+"""``ndsweep doctor``: what stands in the way on this machine, before it does."""
+
+import importlib.util
+import os
+import shutil
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.markup import escape
+
+from service.settings import DEFAULT_PORT, Settings, SettingsError, require_token_off_loopback
+from service.supervision import home as homes
+from service.supervision.ports import listen
+from service.version import VERSION
+from sweeps.errors import StoreUnavailable
+from sweeps.store.store import Store
+from worker.data.prepared import list_datasets
+
+#: One WRN-22-7.5 checkpoint is about 0.2 GB; a sweep keeps a few.
+LEAST_FREE_BYTES = 2_000_000_000
+NEEDED = ("torch", "ray", "optuna", "mlflow", "fastapi", "sqlalchemy")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    level: Literal["ok", "warning", "error"]
+    detail: str
+
+
+def diagnose(settings: Settings) -> list[Finding]:
+    """Look at everything; each check finds something or says that it is well."""
+    checks = (_python, _packages, _home, _disk, _address, _store, _data, _gpu)
+    return [check(settings) for check in checks]
+
+
+def print_findings(console: Console, findings: list[Finding]) -> None:
+    marks = {"ok": "[green]ok[/]", "warning": "[yellow]note[/]", "error": "[red]error[/]"}
+    for finding in findings:
+        console.print(
+            f"{marks[finding.level]:>5}  {finding.what}: {escape(finding.detail)}", soft_wrap=True
+        )
+
+
+def _python(settings: Settings) -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    level: Literal["ok", "error"] = "ok" if sys.version_info >= (3, 11) else "error"
+    return Finding("python", level, f"{version}, ndsweep {VERSION}; 3.11 or newer is needed")
+
+
+def _packages(settings: Settings) -> Finding:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        return Finding("packages", "error", f"missing: {', '.join(missing)}; install the project")
+    return Finding("packages", "ok", "all there")
+
+
+def _home(settings: Settings) -> Finding:
+    home = settings.home.absolute()
+    if not home.exists():
+        # Looking makes nothing: a name that was mistyped would get a folder.
+        return _home_to_be(home)
+    try:
+        homes.prepare(home)
+    except SettingsError as error:
+        return Finding("home", "error", str(error))
+    running = homes.read_endpoints(settings.home) if homes.is_locked(settings.home) else None
+    state = f"a service runs on it at {running.url}" if running else "no service runs on it"
+    return Finding("home", "ok", f"{home} is writable; {state}")
+
+
+def _home_to_be(home: Path) -> Finding:
+    above = _existing(home)
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        detail = f"cannot make {home} in {above}; set NDSWEEP_HOME to another folder"
+        return Finding("home", "error", detail)
+    detail = f"{home} is not there; `ndsweep serve` makes it, or NDSWEEP_HOME names another"
+    return Finding("home", "warning", detail)
+
+
+def _existing(place: Path) -> Path:
+    """The nearest folder above that is there, or the place itself."""
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def _disk(settings: Settings) -> Finding:
+    place = _existing(settings.home.absolute())
+    free = shutil.disk_usage(place).free
+    level: Literal["ok", "warning"] = "ok" if free >= LEAST_FREE_BYTES else "warning"
+    return Finding("disk", level, f"{free / 1e9:.1f} GB free below {place}")
+
+
+def _address(settings: Settings) -> Finding:
+    try:
+        require_token_off_loopback(settings)
+        if homes.is_locked(settings.home):
+            return Finding("address", "ok", "in use by the service that runs on this home")
+        with listen(settings.host, settings.port, DEFAULT_PORT) as server:
+            return Finding("address", "ok", f"{settings.host}:{_number(server)} is free")
+    except SettingsError as error:
+        return Finding("address", "error", str(error))
+
+
+def _number(server: socket.socket) -> int:
+    number: int = server.getsockname()[1]
+    return number
+
+
+def _store(settings: Settings) -> Finding:
+    path = settings.database_url().removeprefix("sqlite:///")
+    if path != settings.database_url() and not Path(path).exists():
+        return Finding("store", "ok", f"{path} will be created by the first `ndsweep serve`")
+    try:
+        store = Store(settings.database_url())
+        has_tables = store.has_tables()
+        store.require_known_tables()
+        store.close()
+    except (StoreUnavailable, ValueError) as error:
+        return Finding("store", "error", str(error))
+    if not has_tables:
+        return Finding("store", "ok", "answers; the first `ndsweep serve` will create its tables")
+    return Finding("store", "ok", "answers")
+
+
+def _data(settings: Settings) -> Finding:
+    home = settings.data_home()
+    names = [info.name for info in list_datasets(home)]
+    if not names:
+        advice = "none prepared; `ndsweep quickstart` prepares digits, `ndsweep data fetch` CIFAR"
+        return Finding("data sets", "warning", f"{advice} (in {home})")
+    return Finding("data sets", "ok", f"{', '.join(names)} (in {home})")
+
+
+def _gpu(settings: Settings) -> Finding:
+    # Asking torch would take seconds; the driver's own file tells whether there is a card.
+    cards = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    if cards and not hidden:
+        return Finding("gpu", "ok", f"{cards} NVIDIA card{'s' if cards > 1 else ''}")
+    return Finding("gpu", "warning", "none visible: trials train on the CPU")

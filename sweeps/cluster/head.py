@@ -1,0 +1,376 @@
+"""A local Ray cluster of our own, and the way to the one that is there.
+
+``start`` puts one Ray head beside this product: without a dashboard page, on free ports, behind a
+token, with its sockets below a short temporary folder (Ray refuses paths over 107 bytes). All of
+its processes share one session, whose leader ``start`` launched; ``stop`` ends exactly these and
+never another Ray of the machine. ``python -m sweeps.cluster.head --home DIR`` keeps one running.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.cluster.capacity import ClusterShape, NodeShape
+from sweeps.cluster.free_port import free_port
+
+#: Bytes of shared memory; reports and configs are small.
+_OBJECT_STORE = 100_000_000
+#: Of each log of Ray's own processes, three of each.
+_RAY_LOG_BYTES = 20_000_000
+#: Imports torch, which takes 3 s, while a worker starts and not when its first trial does.
+PRELOAD = "worker.tune_trainable"
+# Seconds.
+_START_LIMIT = 60.0
+#: For the processes of a head to end when they are told to, and when they are killed.
+_STOP_LIMIT, _KILL_LIMIT = 1.0, 5.0
+_CARDS_LIMIT = 20.0
+
+
+class ClusterError(RuntimeError):
+    """The local cluster did not start. The text ends with what Ray printed."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A running local head, as ``ray.json`` records it."""
+
+    #: Host and port that ``ray.init`` connects to.
+    address: str
+    #: Session id that all of its processes share.
+    session: int
+    #: Its temporary folder, removed when it stops.
+    folder: str
+    #: File that holds the token.
+    token_path: str
+
+
+def start(
+    home: Path,
+    *,
+    num_cpus: int | None = None,
+    num_gpus: int | None = None,
+    preload: str = PRELOAD,
+) -> Head:
+    """Start the local head of ``home``, or return the one that runs already.
+
+    ``num_cpus`` defaults to the CPUs this process may use, ``num_gpus`` to what Ray detects;
+    ``preload`` is a module that each worker imports before it is needed. Raises ClusterError.
+    """
+    head = running(home)
+    if head is not None:
+        return head
+    stop(home)
+    home.mkdir(parents=True, exist_ok=True)
+    token_path = _write_token(home)
+    folder = Path(tempfile.mkdtemp(prefix="nds-", dir=_short_temp()))
+    port = free_port()
+    environment = _head_environment(folder, token_path, preload)
+    command = _command(folder, port, num_cpus or usable_cpus(), num_gpus)
+    session, host = _launch(home, folder, command, environment)
+    head = Head(f"{host}:{port}", session, str(folder), str(token_path))
+    _write(_info_path(home), json.dumps(asdict(head)))
+    return head
+
+
+def running(home: Path) -> Head | None:
+    """The local head of ``home`` if all of it is alive."""
+    head = _recorded(home)
+    if head is None:
+        return None
+    alive = _commands(head)
+    whole = all(any(name in line for line in alive.values()) for name in ("gcs_server", "raylet"))
+    return head if whole else None
+
+
+def recorded_address(home: Path) -> str | None:
+    """Host and port of the newest local head of ``home``; None if it was stopped."""
+    head = _recorded(home)
+    return None if head is None else head.address
+
+
+def stop(home: Path) -> None:
+    """End the local head of ``home`` and every process of its session. No head: does nothing."""
+    head = _recorded(home)
+    if head is None:
+        return
+    # A session id may have been given to somebody else after a restart of the machine.
+    if any(head.folder in line for line in _commands(head).values()):
+        _end_session(head.session)
+    shutil.rmtree(head.folder, ignore_errors=True)
+    _info_path(home).unlink(missing_ok=True)
+
+
+def connect(home: Path) -> None:
+    """Connect this process to the cluster: ``RAY_ADDRESS``, or else the local head of ``home``.
+
+    Raises ClusterError where there is neither, ConnectionError where it does not answer.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        head = _recorded(home)
+        if head is None:
+            raise ClusterError(
+                f"no Ray cluster: RAY_ADDRESS is unset and {_info_path(home)} absent"
+            )
+        address = head.address
+        os.environ.update(_token_environment(Path(head.token_path)))
+    import ray
+
+    # Ray reads its environment when it is imported, which may have been before the token was set.
+    ray._raylet.Config.initialize("")
+    ray.init(
+        address=address,
+        namespace="ndsweep",
+        log_to_driver=False,
+        logging_level="ERROR",
+        ignore_reinit_error=True,
+    )
+
+
+def shape() -> ClusterShape:
+    """The machines of the connected cluster."""
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return ClusterShape(tuple(map(_node_shape, nodes)))
+
+
+#: Node id -> memory of its smallest card; asked once, since a machine's cards do not change.
+_CARDS: dict[str, int | None] = {}
+#: Node id -> the answer under way.
+_ASKED: dict[str, Any] = {}
+
+
+def _node_shape(node: dict[str, Any]) -> NodeShape:
+    offered = node["Resources"]
+    gpus = offered.get("GPU", 0.0)
+    card = _card_of(node["NodeID"]) if gpus else None
+    return NodeShape(offered.get("CPU", 0.0), gpus, card)
+
+
+def _card_of(node_id: str) -> int | None:
+    """Memory of the smallest card of a machine; None until it has answered. Waits for nothing."""
+    import ray
+
+    if node_id not in _CARDS:
+        answer = _ASKED.get(node_id) or _ask_for_card(node_id)
+        _ASKED[node_id] = answer
+        if not ray.wait([answer], timeout=0)[0]:
+            return None
+        try:
+            _CARDS[node_id] = ray.get(answer)
+        except ray.exceptions.RayError:
+            # A hint for refusals, no more: a trial looks again before it trains.
+            _CARDS[node_id] = None
+    return _CARDS[node_id]
+
+
+def _ask_for_card(node_id: str) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(smallest_card)
+    return ask.remote()
+
+
+def smallest_card() -> int | None:
+    """Bytes of the smallest card of this machine, as its driver says; None without one."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CARDS_LIMIT)
+        return min((int(mebibytes) * 2**20 for mebibytes in done.stdout.split()), default=None)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def free() -> ClusterShape:
+    """What is free of each machine of the connected cluster."""
+    import ray
+
+    nodes = ray._private.state.available_resources_per_node().values()
+    return ClusterShape(tuple(NodeShape(n.get("CPU", 0.0), n.get("GPU", 0.0)) for n in nodes))
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use: its affinity, and the quota of its control group."""
+    allowed = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            allowed = min(allowed, max(1, int(quota) // int(period)))
+    return allowed
+
+
+def _command(folder: Path, port: int, num_cpus: int, num_gpus: int | None) -> list[str]:
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
+    command += [f"--port={port}", f"--dashboard-port={free_port()}", f"--num-cpus={num_cpus}"]
+    command += ["--include-dashboard=false", "--disable-usage-stats", "--no-monitor"]
+    command += ["--include-log-monitor=false", f"--temp-dir={folder}"]
+    command += [f"--object-store-memory={_OBJECT_STORE}"]
+    return command + ([] if num_gpus is None else [f"--num-gpus={num_gpus}"])
+
+
+def _launch(
+    home: Path, folder: Path, command: list[str], environment: dict[str, str]
+) -> tuple[int, str]:
+    """Run the starter; answer its session and the address that Ray chose for this machine."""
+    log = home / "logs" / "ray.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        starter = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = starter.wait(_START_LIMIT)
+        except subprocess.TimeoutExpired:
+            code = None
+    printed = log.read_text(errors="replace")
+    host = re.search(r"--address='([^']+):\d+'", printed)
+    if code != 0 or host is None:
+        _end_session(starter.pid)
+        starter.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ClusterError(
+            f"the local Ray cluster did not start (exit code {code}): {printed[-2000:]}"
+        )
+    return starter.pid, host.group(1)
+
+
+def _head_environment(folder: Path, token_path: Path, preload: str) -> dict[str, str]:
+    return _token_environment(token_path) | {
+        # Where Ray notes its newest cluster, which any ray.init() of the machine would then join.
+        "RAY_TMPDIR": str(folder),
+        "RAY_preload_python_modules": preload,
+        # Its own processes' logs: half a GB each, and five older ones, is what Ray keeps by itself.
+        "RAY_ROTATION_MAX_BYTES": str(_RAY_LOG_BYTES),
+        "RAY_ROTATION_BACKUP_COUNT": "2",
+        "RAY_enable_metrics_collection": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        # Seconds a stopped trial may take to write its checkpoint before its worker is given up.
+        "TUNE_FUNCTION_THREAD_TIMEOUT_S": "30",
+    }
+
+
+def _token_environment(token_path: Path) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path)}
+
+
+def _write_token(home: Path) -> Path:
+    path = (home / "ray.token").resolve()
+    if not path.exists():
+        _write(path, secrets.token_hex(32))
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    """Write for the owner's eyes only, whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    part.replace(path)
+
+
+def _info_path(home: Path) -> Path:
+    return home / "ray.json"
+
+
+def _recorded(home: Path) -> Head | None:
+    try:
+        return Head(**json.loads(_info_path(home).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _short_temp() -> str:
+    folder = tempfile.gettempdir()
+    # Ray appends up to 70 bytes to it.
+    return folder if len(folder) < 30 else "/tmp"
+
+
+def _members(session: int) -> list[int]:
+    """Ids of the living processes of a session."""
+    members = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                # After the name in parentheses: state, parent, process group, session.
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    members.append(int(folder.name))
+    return members
+
+
+def _commands(head: Head) -> dict[int, str]:
+    commands = {}
+    for pid in _members(head.session):
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            commands[pid] = line.decode(errors="replace")
+    return commands
+
+
+def _end_session(session: int) -> None:
+    """End every process of a session, also those that others of it start meanwhile."""
+    for how, seconds in ((signal.SIGTERM, _STOP_LIMIT), (signal.SIGKILL, _KILL_LIMIT)):
+        told: set[int] = set()
+        end = time.monotonic() + seconds
+        while members := _members(session):
+            for pid in set(members) - told:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+            told.update(members)
+            if time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        else:
+            return
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Keep the local head of a home running until SIGTERM; exit code 1 if it dies on its own."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--num-cpus", type=int)
+    parser.add_argument("--num-gpus", type=int)
+    parser.add_argument("--preload", default=PRELOAD, help="module that each worker imports")
+    options: Any = parser.parse_args(arguments)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    head = start(
+        options.home,
+        num_cpus=options.num_cpus,
+        num_gpus=options.num_gpus,
+        preload=options.preload,
+    )
+    print(f"Ray runs at {head.address}", flush=True)
+    while not ended.wait(2.0):
+        if running(options.home) is None:
+            stop(options.home)
+            print("Ray ended by itself", file=sys.stderr, flush=True)
+            return 1
+    stop(options.home)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What a driver needs to know of a sweep, by kind: who proposes, what counts, what it takes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.driver.run import Objective
+from sweeps.records import Sweep
+from sweeps.search.early_stopping import PointScheduler, rule_of
+from sweeps.search.protocol import Proposer
+from sweeps.spec.declarations import TrialLimits
+from sweeps.spec.sweep_spec import Budget, Resources, SweepSpec
+from sweeps.store.store import Store
+from worker.report import Series
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One sweep, ready to be driven."""
+
+    proposer: Proposer
+    #: Proposals that may be asked for before earlier ones have ended.
+    lookahead: int
+    scheduler: PointScheduler
+    resources: Resources
+    budget: Budget
+    #: Of each trial.
+    limits: TrialLimits
+    #: Trials at once; None = as many as fit.
+    concurrency: int | None
+    #: None for a match, whose proposer reads what it needs.
+    objective: Objective | None
+    #: Computes a sweep's result from its rows; None where the proposer knows it.
+    analyse: Callable[[], dict[str, Any]] | None
+
+
+class StoreReader:
+    """Reads what the trials of one sweep recorded. See ``TrialReader``."""
+
+    def __init__(self, store: Store, sweep_id: str) -> None:
+        self._store = store
+        self._sweep_id = sweep_id
+
+    def metrics(
+        self, number: int, names: Sequence[str] | None = None, max_points: int = 1000
+    ) -> Mapping[str, list[tuple[int, float]]]:
+        return self._store.metrics(self._sweep_id, number, names, max_points)
+
+    def series(self, number: int, name: str) -> list[Series]:
+        return self._store.series(self._sweep_id, number, name)
+
+
+def plan(store: Store, sweep: Sweep) -> Plan:
+    """Build the plan of a stored sweep. Raises ValidationError for a spec of another version."""
+    return _match(store, sweep) if sweep.kind == "match" else _sweep(store, sweep)
+
+
+def _sweep(store: Store, sweep: Sweep) -> Plan:
+    # Optuna costs half a second that a match does not need.
+    from sweeps.search.proposer import SweepProposer
+
+    spec = SweepSpec.model_validate(sweep.spec)
+    proposer = SweepProposer(spec, StoreReader(store, sweep.id))
+    objective = Objective(spec.objective.metric, spec.objective.direction)
+    return Plan(
+        proposer=proposer,
+        lookahead=proposer.lookahead,
+        scheduler=PointScheduler(rule_of(spec), maximize=objective.direction == "maximize"),
+        resources=spec.resources,
+        budget=spec.budget,
+        limits=spec.limits,
+        concurrency=spec.concurrency,
+        objective=objective,
+        analyse=lambda: _analyse(store, sweep.id),
+    )
+
+
+def _match(store: Store, sweep: Sweep) -> Plan:
+    from sweeps.match.match_spec import MatchSpec
+    from sweeps.match.proposer import MatchProposer
+
+    spec = MatchSpec.model_validate(sweep.spec)
+    return Plan(
+        proposer=MatchProposer(spec, StoreReader(store, sweep.id)),
+        lookahead=1,
+        scheduler=PointScheduler(None),
+        resources=spec.resources,
+        budget=spec.budget,
+        limits=spec.limits,
+        concurrency=spec.concurrency,
+        objective=None,
+        analyse=None,
+    )
+
+
+def _analyse(store: Store, sweep_id: str) -> dict[str, Any]:
+    from sweeps.analysis.driver_analysis import driver_analysis
+
+    return driver_analysis(store, sweep_id)

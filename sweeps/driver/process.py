@@ -1,0 +1,140 @@
+"""A driver as its runner sees it: a process that is started ahead of need and given one sweep."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from sweeps.cluster.capacity import ClusterShape
+from sweeps.records import Claim
+
+
+@dataclass(frozen=True)
+class DriverSettings:
+    """What every driver of a runner is told."""
+
+    store_url: str
+    home: Path
+    data_home: str | None = None
+    #: "module:function" to run instead of training.
+    trainable: str | None = None
+
+    def command(self) -> list[str]:
+        """The command line of a driver that waits for its sweep."""
+        command = [sys.executable, "-m", "sweeps.driver.driver"]
+        command += ["--store", self.store_url, "--home", str(self.home)]
+        command += [] if self.data_home is None else ["--data", self.data_home]
+        command += [] if self.trainable is None else ["--trainable", self.trainable]
+        return command
+
+
+class DriverProcess:
+    """A running driver, with or without its sweep."""
+
+    def __init__(self, settings: DriverSettings, head: str | None = None) -> None:
+        """``head`` is the local head as recorded now, which it will call; None = there is none."""
+        logs = settings.home / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        self.claim: Claim | None = None
+        self.renewed_at = time.monotonic()
+        self.started_at = time.monotonic()
+        self._shape: ClusterShape | None = None
+        self._head = head
+        with (logs / "drivers.log").open("ab") as output:
+            # A session of its own: a signal to the runner's terminal does not reach it.
+            self._process = subprocess.Popen(
+                settings.command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+                text=True,
+            )
+        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives."""
+        return self._process.poll()
+
+    @property
+    def shape(self) -> ClusterShape | None:
+        """The cluster as this driver last saw it; None until it is connected."""
+        return self._shape
+
+    def has_lost(self, head: str | None) -> bool:
+        """Whether ``head``, the local one as recorded now, took the place of its own.
+
+        To be asked again and again: where none was recorded when it started, its own is the first
+        that it is asked about.
+        """
+        self._head = self._head or head
+        return head is not None and head != self._head
+
+    def give(self, claim: Claim) -> None:
+        """Give it the sweep that it will drive."""
+        self.claim = claim
+        line = {"sweep": claim.sweep_id, "token": claim.token, "owner": claim.owner}
+        # If it has died already, its exit code tells.
+        with contextlib.suppress(BrokenPipeError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(line) + "\n")
+            self._process.stdin.flush()
+
+    def terminate(self) -> None:
+        """Ask it to stop its trials, leave its sweep and end; it takes seconds."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it, and all that it started, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Free the pipes of one that has ended."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+    def _listen(self, lines: IO[str] | None) -> None:
+        with contextlib.suppress(ValueError, OSError):
+            for line in lines or ():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    self._shape = ClusterShape.from_json(json.loads(line))
+
+
+def stop_all(drivers: Sequence[DriverProcess], seconds: float) -> None:
+    """Stop drivers together; what has not ended after ``seconds`` is killed."""
+    for driver in drivers:
+        driver.terminate()
+    end = time.monotonic() + seconds
+    for driver in drivers:
+        while driver.exit_code is None and time.monotonic() < end:
+            time.sleep(0.05)
+        driver.kill()
+
+
+def describe(drivers: Sequence[DriverProcess]) -> list[dict[str, Any]]:
+    """Drivers as JSON values, for the runner's sign of life."""
+    return [
+        {"pid": driver.pid, "sweep": driver.claim.sweep_id}
+        for driver in drivers
+        if driver.claim is not None
+    ]

@@ -1,0 +1,87 @@
+"""The two sides of a match: an optimizer with its own fields, and what theory knows of it."""
+
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from ndadam.theory.prediction import OptimizerSetting, grid
+from sweeps.match.recorded_curve import RecordedCurve
+from sweeps.spec.model import SpecModel
+from sweeps.spec.refusals import explain
+from worker.config.schedules import Factor
+from worker.config.train_config import (
+    FieldError,
+    Fraction,
+    LrSchedule,
+    Optimizer,
+    Rate,
+    TrainConfig,
+)
+
+#: Steps at which a schedule is looked at: as many as it may have points.
+_LOOKED_AT = 1_000
+
+
+class Arm(SpecModel):
+    """One of the two optimizers with its own fields; unset ones take their published values."""
+
+    optimizer: Optimizer
+    lr: Rate | None = None
+    momentum: Fraction | None = None
+    nesterov: bool | None = None
+    alpha_v: Rate | None = None
+    alpha_s: Rate | None = None
+    alpha_s_schedule: LrSchedule | None = None
+    betas: tuple[Fraction, Fraction] | None = None
+    eps: Rate | None = None
+    weight_decay: Rate | None = None
+    decay_on: Literal["vectors", "scalars", "all"] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The optimizer's fields that were set, ``optimizer`` included."""
+        found = self.model_dump(include=set(Arm.model_fields))
+        return {k: v for k, v in found.items() if v is not None}
+
+
+class SourceArm(Arm):
+    """The optimizer to be matched: trained by the match, or recorded before."""
+
+    curve: RecordedCurve | None = Field(
+        None,
+        description="What the source did, recorded in a training that is over; none = the match "
+        "trains it.",
+    )
+
+
+def setting_of(config: TrainConfig, *, open_rate: bool = False) -> OptimizerSetting:
+    """What theory needs to know of a resolved config; vectors' decay only."""
+    rate = config.alpha_v if config.optimizer == "ndadam" else config.lr
+    decays = config.optimizer != "ndadam" and config.decay_on in ("vectors", "all")
+    return OptimizerSetting(
+        config.optimizer,
+        lr=None if open_rate else rate,
+        weight_decay=(config.weight_decay or 0.0) if decays else 0.0,
+        momentum=config.momentum or 0.0,
+        nesterov=bool(config.nesterov),
+        betas=config.betas or (0.9, 0.999),
+    )
+
+
+def refuse_standing_still(factor: Factor, num_steps: int, field: str) -> None:
+    """Raise FieldError for a schedule that is 0 all along a run, in which nothing moves."""
+    if not any(factor(step) > 0 for step in grid(num_steps, _LOOKED_AT)):
+        raise FieldError(
+            field,
+            f"lr_schedule must be above 0 somewhere in the {num_steps} steps of the run, and its "
+            "factors there are all 0: nothing would move",
+        )
+
+
+def build_config(base: dict[str, Any], arm: dict[str, Any], side: str) -> TrainConfig:
+    """The config of one side; its error names the part of the spec that holds the field."""
+    try:
+        return TrainConfig.model_validate({**base, **arm})
+    except ValidationError as error:
+        first = explain(error)[0]
+        where = side if first["path"].split(".")[0] in Arm.model_fields else "base"
+        raise FieldError(f"{where}.{first['path']}", first["reason"]) from error

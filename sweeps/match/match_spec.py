@@ -1,0 +1,320 @@
+"""``MatchSpec``: what a match runs, refused at submission where it could not end well. Torch-free.
+
+A match finds the learning rate with which a target optimizer moves weight vectors as fast as a
+source optimizer does, on one network, data set, length and schedule that both share.
+"""
+
+import math
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_serializer, field_validator, model_validator
+
+from ndadam.matching.verdict import burn_in_steps, least_block
+from ndadam.theory.decay_memory import decay_memory
+from ndadam.theory.prediction import (
+    SETTLING_TIMES,
+    Criterion,
+    Level,
+    OptimizerSetting,
+    beta2_equivalent,
+    relaxation_steps,
+)
+from sweeps.match.arms import (
+    Arm,
+    SourceArm,
+    build_config,
+    refuse_standing_still,
+    setting_of,
+)
+from sweeps.match.checks import (
+    refuse_short_calibration,
+    refuse_unchosen_level,
+    refuse_unmatchable,
+    refuse_window,
+)
+from sweeps.match.comparison import Compare, refuse_unmeasured
+from sweeps.match.recorded_curve import MOST_RECORDS, refuse_other_runs
+from sweeps.spec.declarations import TrialLimits
+from sweeps.spec.sweep_spec import Budget, Label, Resources, SpecModel
+from worker.config.schedules import Factor, build_schedule
+from worker.config.train_config import FieldError, SchedulePoints, TrainConfig
+
+__all__ = ["Arm", "MatchSpec", "setting_of"]
+
+
+class MatchSpec(SpecModel):
+    """One match: a source, a target with one open learning rate, and what both train."""
+
+    name: Label = Field(description="A label for people; the match's id is what identifies it.")
+    base: TrainConfig = Field(
+        description="What both optimizers share: what is trained, steps, lr_schedule, seed. "
+        "bn_scale, if unset, is the source's."
+    )
+    source: SourceArm = Field(
+        description="The optimizer to be matched, with its own fields; with a recorded curve it is "
+        "not trained again."
+    )
+    target: Arm = Field(description="The optimizer whose learning rate is open.")
+    criterion: Criterion | None = Field(
+        None,
+        description="What is made equal; none = stationary for a constant lr_schedule, else "
+        "least_squares.",
+    )
+    level: Level | None = Field(
+        None,
+        description="step: single steps are equally long, as in the paper; long_range: many steps "
+        "go equally far. Must be chosen where source and target average gradients over different "
+        "times (momentum and beta1 differ); none = step elsewhere.",
+    )
+    tolerance: Annotated[float, Field(strict=True, gt=0, le=0.5)] = Field(
+        0.05, description="Largest ratio, minus 1, that still counts as a match."
+    )
+    replicates: Annotated[int, Field(strict=True, ge=1, le=64)] = Field(
+        3, description="Seeds of source and verdict runs: base.seed + k."
+    )
+    window: tuple[int, int] | None = Field(
+        None,
+        description="Steps that the verdict looks at, start <= step < stop; none = the last 5/12 "
+        "of the run for stationary, else 5 to 95 % of it.",
+    )
+    max_corrections: Annotated[int, Field(strict=True, ge=0, le=3)] = Field(
+        3, description="Calibration rounds at most; 0 = the verdict judges the prediction."
+    )
+    calibration_replicates: Annotated[int, Field(strict=True, ge=1, le=8)] = Field(
+        1, description="Seeds of each calibration round, none of them a verdict's."
+    )
+    calibration_steps: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        None,
+        description="Length of calibration runs, stationary only; none = that of the verdict, "
+        "judged in the verdict's window.",
+    )
+    compare: Compare | None = Field(
+        None,
+        description="Also train both at the matched rate on fresh seeds, and judge the results; "
+        "none = do not.",
+    )
+    resources: Resources = Field(default_factory=Resources, description="What a trial occupies.")
+    concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
+        None, description="Trials at once; none = as many as the resources allow."
+    )
+    budget: Budget = Field(default_factory=Budget, description="Limits of the whole match.")
+    limits: TrialLimits = Field(default_factory=TrialLimits, description="Limits of one trial.")
+    tags: Annotated[list[Label], Field(max_length=50)] = Field(
+        default_factory=list, description="Words to find the match by."
+    )
+    notes: Annotated[str, Field(strict=True, max_length=20_000)] = Field(
+        "", description="Free text."
+    )
+
+    # --- What follows from the fields ---------------------------------------------------------
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        return self.base.model_dump(exclude_unset=True)
+
+    @cached_property
+    def source_config(self) -> TrainConfig:
+        """The resolved config of the source, at base.seed."""
+        return build_config(self._shared, self.source.fields(), "source").resolved()
+
+    def target_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
+        """The resolved config of the target at a learning rate, at base.seed.
+
+        ``points`` replaces the schedule of its weight vectors; that of alpha_s stays.
+        """
+        shared = {**self._shared, "bn_scale": self.source_config.bn_scale}
+        arm = {**self.target.fields(), self.rate_name: rate}
+        if points is not None:
+            arm.setdefault("alpha_s_schedule", self.source_config.lr_schedule)
+            shared["lr_schedule"] = points
+        return build_config(shared, arm, "target").resolved()
+
+    def calibration_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
+        """The target as calibration runs train it: shorter where ``calibration_steps`` says so.
+
+        A short run takes a beta2 that forgets as fast as the source does, because the stationary
+        rate does not depend on beta2 and the wait for it does.
+        """
+        config = self.target_config(rate, points)
+        if self.calibration_steps is None:
+            return config
+        changed: dict[str, Any] = {"steps": self.calibration_steps}
+        if self.target.optimizer == "ndadam":
+            changed["betas"] = self.calibration_betas
+        return config.model_copy(update=changed)
+
+    @property
+    def calibration_betas(self) -> tuple[float, float]:
+        """Of calibration runs that are shorter than the verdict's."""
+        beta1, beta2 = self.target_setting.betas
+        return beta1, min(beta2, beta2_equivalent(self.source_setting))
+
+    def calibration_window(self) -> tuple[int, int]:
+        """The steps that a calibration run is judged by."""
+        if self.calibration_steps is None:
+            return self.chosen_window()
+        if self.target.optimizer == "ndadam":
+            return burn_in_steps(self.calibration_betas), self.calibration_steps
+        wait = SETTLING_TIMES * relaxation_steps(self.source_setting)
+        return math.ceil(wait), self.calibration_steps
+
+    @property
+    def rate_name(self) -> Literal["alpha_v", "lr"]:
+        """The target's open field."""
+        return "alpha_v" if self.target.optimizer == "ndadam" else "lr"
+
+    @property
+    def num_steps(self) -> int:
+        steps = self.source_config.steps
+        assert steps is not None
+        return steps
+
+    @property
+    def is_constant(self) -> bool:
+        return self.source_config.lr_schedule == "constant" and not self.source_config.warmup_steps
+
+    def chosen_criterion(self) -> Criterion:
+        return self.criterion or ("stationary" if self.is_constant else "least_squares")
+
+    def chosen_window(self) -> tuple[int, int]:
+        """The verdict's window, fixed before anything runs."""
+        if self.window is not None:
+            return self.window
+        steps = self.num_steps
+        if self.chosen_criterion() == "stationary":
+            return steps - steps * 5 // 12, steps
+        return round(0.05 * steps), round(0.95 * steps)
+
+    @property
+    def record_every(self) -> int:
+        """Steps between two records of the weight dynamics."""
+        if self.source.curve is not None:
+            return self.source.curve.every
+        return max(1, math.ceil(self.num_steps / MOST_RECORDS))
+
+    @property
+    def least_block(self) -> int:
+        """Shortest block of records for intervals."""
+        slowest = max(self.source_setting.averaging, self.target_setting.averaging)
+        return least_block(slowest, self.record_every)
+
+    @property
+    def source_memory(self) -> float:
+        """Records within which decay undoes the source's fluctuations, infinite where none does."""
+        return decay_memory(self.source_setting, self.record_every)
+
+    @property
+    def source_setting(self) -> OptimizerSetting:
+        return setting_of(self.source_config)
+
+    @property
+    def target_setting(self) -> OptimizerSetting:
+        """Of the target, its learning rate open."""
+        return setting_of(self.target_config(1.0), open_rate=True)
+
+    def factor(self) -> Factor:
+        """The schedule that both share."""
+        config = self.source_config
+        assert config.lr_schedule is not None
+        return build_schedule(
+            config.lr_schedule,
+            num_steps=self.num_steps,
+            steps_per_epoch=1,  # cosine_epoch, which alone needs it, is refused
+            warmup_steps=config.warmup_steps,
+        )
+
+    def seeds(self) -> list[int]:
+        """Of source and verdict runs."""
+        return [self.source_config.seed + k for k in range(self.replicates)]
+
+    def comparison_seeds(self) -> list[int]:
+        """Of the runs whose results are compared: behind all that the match itself uses."""
+        if self.compare is None:
+            return []
+        first = self.seeds()[-1] + 1 + 3 * self.calibration_replicates
+        return [first + k for k in range(self.compare.replicates)]
+
+    def full_trials(self) -> int:
+        """Of source, verdict and comparison, each of ``num_steps``; corrections come on top."""
+        sources = 0 if self.source.curve is not None else self.replicates
+        return sources + self.replicates + 2 * len(self.comparison_seeds())
+
+    # --- Refusals -----------------------------------------------------------------------------
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _base_is_shared(cls, value: Any) -> Any:
+        for name in Arm.model_fields if isinstance(value, dict) else ():
+            if value.get(name) is not None:
+                raise FieldError(
+                    name, f"{name} belongs to source or target, not to base; got {value[name]!r}"
+                )
+        return value
+
+    @field_serializer("base")
+    def _what_was_set(self, base: TrainConfig) -> dict[str, Any]:
+        # Written out, what base leaves open would be refused here: it belongs to the two arms.
+        return base.model_dump(mode="json", exclude_unset=True)
+
+    @model_validator(mode="after")
+    def _rate_is_open(self) -> Self:
+        rate = self.target.fields().get(self.rate_name)
+        if rate is not None:
+            raise FieldError(
+                f"target.{self.rate_name}",
+                f"{self.rate_name} of the target is what the match finds; remove it, got {rate!r}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _both_can_be_trained(self) -> Self:
+        if self.base.steps is None:
+            raise FieldError(
+                "base.steps",
+                "a match needs its length in steps, because its window counts them; set "
+                f"base.steps, got epochs = {self.base.epochs}",
+            )
+        fresh = self.compare.replicates if self.compare is not None else 0
+        last_seed = self.base.seed + self.replicates + 3 * self.calibration_replicates + fresh
+        if last_seed >= 2**31:
+            raise FieldError("base.seed", f"base.seed is too large, got {self.base.seed}")
+        config = self.source_config
+        self.target_config(1.0)
+        if config.lr_schedule == "cosine_epoch":
+            raise FieldError(
+                "base.lr_schedule",
+                "lr_schedule must be constant, cosine or points in a match, got 'cosine_epoch' "
+                "(the recipe's, if you set none)",
+            )
+        refuse_standing_still(self.factor(), self.num_steps, "base.lr_schedule")
+        return self
+
+    @model_validator(mode="after")
+    def _runs_keep_to_their_limits(self) -> Self:
+        most = self.limits.steps
+        if most is not None and self.num_steps > most:
+            raise FieldError(
+                "limits.steps",
+                f"limits.steps must be at least base.steps = {self.num_steps:,}, which every "
+                f"verdict takes; got {most:,}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _records_are_those_of_the_run(self) -> Self:
+        curve = self.source.curve
+        if curve is not None:
+            is_cosine = self.source_config.lr_schedule == "cosine"
+            refuse_other_runs(curve, self.num_steps, self.source_setting, is_cosine=is_cosine)
+        if self.compare is not None:
+            refuse_unmeasured(self.compare, self.source_config.validation_fraction)
+        return self
+
+    @model_validator(mode="after")
+    def _it_can_end_well(self) -> Self:
+        refuse_unmatchable(self)
+        refuse_short_calibration(self)
+        refuse_unchosen_level(self)
+        refuse_window(self)
+        return self

@@ -1,0 +1,163 @@
+"""What MLflow gets of a match: its parameters, its values, its curves, its tables."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sweeps.analysis.tables import table_text
+from sweeps.match.result import CriterionRow, Interval, LayerRow, MatchResult
+from sweeps.records import Sweep
+
+
+def result_of(sweep: Sweep) -> MatchResult | None:
+    """What the match found so far; None before its first trial ended."""
+    return cast("MatchResult | None", sweep.result or None)
+
+
+def match_params(sweep: Sweep) -> dict[str, Any]:
+    """What was asked beside the config that both sides share, ``source.lr`` and the like."""
+    spec, found = sweep.spec, sweep.result or {}
+    asked = {name: found.get(name) or spec.get(name) for name in ("criterion", "level")}
+    asked["tolerance"] = spec.get("tolerance")
+    for side in ("source", "target"):
+        fields: Mapping[str, Any] = spec.get(side) or {}
+        # A recorded curve is data, not a setting; it is in spec.json.
+        asked |= {f"{side}.{name}": v for name, v in fields.items() if name != "curve"}
+    return asked
+
+
+def match_values(result: MatchResult | None) -> dict[str, float | None]:
+    """The verdict's rate, ratio and share of the run, and the rate that matches, with its ends."""
+    verdict = result["verdict"] if result is not None else None
+    if result is None or verdict is None:
+        return {}
+    ratio = verdict["log_ratio"]
+    rate = result["rate_name"]
+    found: dict[str, float | None] = {
+        rate: verdict["rate"],
+        "log_ratio": None if ratio is None else ratio["value"],
+        "fraction_inside": verdict["fraction_inside"],
+    }
+    measured = next((row["measured"] for row in result["criteria"] if row["chosen"]), None)
+    if measured is not None:
+        found |= {
+            f"{rate}_matched": measured["value"],
+            f"{rate}_matched_low": measured["low"],
+            f"{rate}_matched_high": measured["high"],
+        }
+    return found
+
+
+def match_curves(result: MatchResult | None) -> dict[str, list[tuple[int, float]]]:
+    """Effective learning rates of source and target by step, as far as they are known."""
+    curves = result["curves"] if result is not None else None
+    if curves is None:
+        return {}
+    return {
+        f"effective_lr_{side}": list(zip(curves["steps"], values, strict=True))
+        for side, values in (("source", curves["source"]), ("target", curves["target"]))
+        if values
+    }
+
+
+# --- Words and tables ---------------------------------------------------------------------------
+
+
+def match_body(result: MatchResult | None) -> str:
+    """What came out of a match, in Markdown: its verdict, the rate by each criterion."""
+    if result is None:
+        return ""
+    parts = [] if result["verdict"] is None else [result["verdict"]["sentence"]]
+    if result["criteria"]:
+        parts.append(f"`{result['rate_name']}` by each criterion:")
+        parts.append(_criteria_table(result["criteria"]))
+    return "\n\n".join(parts)
+
+
+def match_tables(result: MatchResult) -> dict[str, str]:
+    """Files with the tables of a match: for people in Markdown, with all digits as CSV."""
+    head = ("criterion", "chosen", "closed_form", "predicted", "measured", "low", "high")
+    criteria = []
+    for row in result["criteria"]:
+        found: Mapping[str, Any] = row["measured"] or {}
+        known = [row["criterion"], row["chosen"], row["closed_form"], row["predicted"]]
+        criteria.append([*known, *(found.get(name) for name in ("value", "low", "high"))])
+    names = ("layer", "kind", "log_ratio", "implied_rate", "implied_low", "implied_high")
+    layers = [[row.get(name) for name in names] for row in result["layers"]]
+    files = {"results.md": _results(result), "results.csv": _csv(head, criteria)}
+    return files | ({"layers.csv": _csv(names, layers)} if layers else {})
+
+
+def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    return table_text(head, [["" if v is None else str(v) for v in row] for row in rows], "csv")
+
+
+def _results(result: MatchResult) -> str:
+    parts = [match_body(result)]
+    if result["warnings"]:
+        parts.append("\n".join(f"- {warning}" for warning in result["warnings"]))
+    if (comparison := result.get("comparison")) is not None:
+        parts.append(comparison["sentence"])
+    if result["layers"]:
+        parts += ["What each layer alone would ask for:", _layer_table(result["layers"])]
+    if result["calibration"]:
+        head = ["trial", result["rate_name"], "source over target", f"next {result['rate_name']}"]
+        rows = [
+            [str(r["trial"]), _figure(r["rate"]), _ratio(r["log_ratio"]), _figure(r["next_rate"])]
+            for r in result["calibration"]
+        ]
+        parts += ["Calibration:", _table(head, rows)]
+    head = ["stage", "trials", "steps", "seconds"]
+    cost = [
+        [r["stage"], str(r["trials"]), str(r["steps"]), f"{r['seconds']:.1f}"]
+        for r in result["cost"]
+    ]
+    return "\n\n".join([*parts, "Cost:", _table(head, cost)]) + "\n"
+
+
+def _criteria_table(criteria: Sequence[CriterionRow]) -> str:
+    rows = [
+        [
+            row["criterion"] + (" (chosen)" if row["chosen"] else ""),
+            _figure(row["closed_form"]),
+            _figure(row["predicted"]),
+            _interval(row["measured"]),
+        ]
+        for row in criteria
+    ]
+    return _table(["criterion", "closed form", "predicted", "measured (95 % interval)"], rows)
+
+
+def _layer_table(layers: Sequence[LayerRow]) -> str:
+    rows = [
+        [row["layer"], row["kind"], _interval(implied(row)), _ratio(row["log_ratio"])]
+        for row in layers
+    ]
+    return _table(["layer", "kind", "rate (95 % interval)", "source over target"], rows)
+
+
+def implied(row: LayerRow) -> Interval:
+    """The rate that a layer alone would ask for; results of before it had one lack the interval."""
+    low, high = row.get("implied_low"), row.get("implied_high")
+    return Interval(value=row["implied_rate"], low=low, high=high)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return table_text(head, rows, "markdown").rstrip("\n")
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _interval(found: Interval | None) -> str:
+    if found is None:
+        return "–"
+    text = _figure(found["value"])
+    if found["low"] is None or found["high"] is None:
+        return text
+    return f"{text} ({found['low']:.4g} to {found['high']:.4g})"
+
+
+def _ratio(log_ratio: float) -> str:
+    return f"{100 * math.expm1(log_ratio):+z.1f} %"

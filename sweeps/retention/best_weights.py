@@ -1,0 +1,60 @@
+"""Keeps the weights of the best trial of a sweep; those of all others go with their checkpoints."""
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from sweeps.driver.run import Places
+from sweeps.records import Trial, TrialState
+from sweeps.store.store import Store
+
+log = logging.getLogger(__name__)
+
+#: As the worker names it in a trial's folder; known here without torch.
+WEIGHTS = "weights.pt"
+
+
+def keep_if_best(store: Store, places: Places, trial: Trial) -> bool:
+    """Move a trial's weights to ``models/<sweep>`` if no kept trial is better; say whether.
+
+    Call it before the trial's checkpoints are removed. A trial without weights or without a finite
+    objective is never the best.
+    """
+    weights = places.checkpoints(trial.number) / WEIGHTS
+    if trial.state != TrialState.COMPLETE or trial.objective is None or not weights.exists():
+        return False
+    folder = places.home / "models" / places.sweep_id
+    known = kept(places.home, places.sweep_id)
+    objective = store.get_sweep(places.sweep_id).spec.get("objective") or {}
+    sign = -1.0 if objective.get("direction") == "maximize" else 1.0
+    if known is not None and sign * float(known["objective"]) <= sign * trial.objective:
+        return False
+    about = {"trial": trial.number, "objective": trial.objective, "params": trial.params}
+    half_written = folder / ".best.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.replace(weights, folder / WEIGHTS)
+        half_written.write_text(json.dumps(about))
+        os.replace(half_written, folder / "best.json")
+    except OSError as error:
+        # The numbers are in the store; a search does not end for want of a file.
+        log.warning("the weights of trial %d were not kept: %s", trial.number, error)
+        return False
+    return True
+
+
+def kept(home: Path, sweep_id: str) -> dict[str, Any] | None:
+    """What is kept of a sweep: trial, objective, params; None if nothing is."""
+    folder = home / "models" / sweep_id
+    try:
+        about: dict[str, Any] = json.loads((folder / "best.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return about if (folder / WEIGHTS).exists() else None
+
+
+def weights_of(home: Path, sweep_id: str) -> Path:
+    """Where the weights of the best trial lie."""
+    return home / "models" / sweep_id / WEIGHTS

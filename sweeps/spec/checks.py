@@ -1,0 +1,248 @@
+"""Checks of a space against ``TrainConfig``, so that no trial fails because of its values.
+
+Every rule of ``TrainConfig`` looks at one field or at two. So in each branch every value that is
+likely to be refused (a range's ends, each choice) is tried alone, and every two of them together.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from sweeps.spec.branches import Branch
+from sweeps.spec.declarations import PriorPoint
+from sweeps.spec.domains import Choice, Domain, same
+from sweeps.spec.refusals import explain, shown
+from worker.config.train_config import FieldError, TrainConfig
+
+#: Fields that stay the same in a whole sweep, and why.
+FIXED = {
+    "seed": "replicates vary it",
+    "split_seed": "every trial of a sweep holds out the same images",
+    "validation_fraction": "every trial of a sweep holds out the same images",
+    "device": "it is not part of a point",
+}
+#: Branches a space may have: conditions on many fields would multiply without end.
+MAX_BRANCHES = 1024
+#: Configs tried at submission, at about 10 microseconds each.
+MAX_CHECKS = 50_000
+#: Numbers of one field that are all tried beside every value of another.
+_MANY = 12
+
+
+def check_space(space: Mapping[str, Domain]) -> None:
+    """Refuse unknown fields, conditions that cannot hold, and too many branches."""
+    for name, domain in space.items():
+        if name not in TrainConfig.model_fields:
+            raise FieldError(
+                f"space.{shown(name).strip(chr(39))}",
+                f"{shown(name)} is not a field of a training config",
+            )
+        if name in FIXED:
+            raise FieldError(f"space.{name}", f"{name} cannot vary in a sweep: {FIXED[name]}")
+        for other, values in (domain.when or {}).items():
+            _check_condition(space, name, other, values)
+    _check_cycles(space)
+    splitting = {name for domain in space.values() for name in domain.when or {}} | {"optimizer"}
+    number = math.prod(domain.size() or 1 for name, domain in space.items() if name in splitting)
+    if number > MAX_BRANCHES:
+        raise FieldError(
+            "space",
+            f"conditions may split the space into {MAX_BRANCHES:,} branches, "
+            f"these make up to {number:,}",
+        )
+
+
+def _check_condition(
+    space: Mapping[str, Domain], name: str, other: str, values: Sequence[Any]
+) -> None:
+    path = f"space.{name}.when"
+    domain = space.get(other)
+    if not isinstance(domain, Choice):
+        raise FieldError(
+            path, f"when must name choice fields of the space, and {shown(other)} is not one"
+        )
+    for value in values:
+        if not domain.holds(value):
+            raise FieldError(
+                f"{path}.{other}",
+                f"when must list values of {other} ({shown(domain.values)}), got {shown(value)}",
+            )
+
+
+def _check_cycles(space: Mapping[str, Domain]) -> None:
+    waiting = {name: set(domain.when or {}) for name, domain in space.items()}
+    while free := [name for name, needs in waiting.items() if not needs]:
+        for name in free:
+            del waiting[name]
+        for needs in waiting.values():
+            needs.difference_update(free)
+    if waiting:
+        name = min(waiting)
+        raise FieldError(
+            f"space.{name}.when", f"conditions must not run in a circle: {', '.join(waiting)}"
+        )
+
+
+def check_trainable(
+    base: Mapping[str, Any], space: Mapping[str, Domain], branches: Sequence[Branch]
+) -> None:
+    """Refuse a space with a point that TrainConfig refuses, naming field, values and reason."""
+    _check_count(branches)
+    reached: set[str] = set()
+    for branch in branches:
+        reached |= branch.fixed.keys() | branch.free.keys()
+        first = {name: domain.corners()[0] for name, domain in branch.free.items()}
+        for changed, is_outermost in _variants(branch):
+            _try(base, space, branch, first, changed, resolve=is_outermost)
+    for name in space:
+        if name not in reached:
+            raise FieldError(f"space.{name}.when", f"the conditions of {name} never hold together")
+
+
+def _check_count(branches: Sequence[Branch]) -> None:
+    count = 0
+    for branch in branches:
+        alone = sum(len(domain.corners()) for domain in branch.free.values())
+        sizes = [len(_ends(domain.corners())) for domain in branch.free.values()]
+        total = sum(sizes)
+        count += 1 + alone + (total**2 - sum(size**2 for size in sizes)) // 2
+    if count > MAX_CHECKS:
+        raise FieldError(
+            "space",
+            f"the space has {count:,} pairs of values that would have to be checked against each "
+            f"other, at most {MAX_CHECKS:,} are; use ranges, or fewer choices",
+        )
+
+
+def _variants(branch: Branch) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield what to change in the branch's first corner: nothing, one field, two fields.
+
+    With each, whether it is to be tried with the published defaults too: one field at its ends.
+    """
+    corners = {name: domain.corners() for name, domain in branch.free.items()}
+    ends = {name: _ends(values) for name, values in corners.items()}
+    yield {}, True
+    for name, values in corners.items():
+        yield from (({name: value}, True) for value in ends[name])
+        if len(ends[name]) < len(values):
+            tried = set(map(same, ends[name]))
+            yield from (({name: value}, False) for value in values if same(value) not in tried)
+    for (a, a_values), (b, b_values) in itertools.combinations(ends.items(), 2):
+        yield from (({a: x, b: y}, False) for x in a_values for y in b_values)
+
+
+def _ends(values: Sequence[Any]) -> list[Any]:
+    """What of a domain's values is tried beside other fields: of many numbers, the outermost.
+
+    Rules between fields compare numbers or ask whether one is set, so what holds at both ends holds
+    between them; every value is still tried alone.
+    """
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) <= _MANY:
+        return list(values)
+    rest = [v for v in values if v not in numbers]
+    return [min(numbers), max(numbers), *rest]
+
+
+def _try(
+    base: Mapping[str, Any],
+    space: Mapping[str, Domain],
+    branch: Branch,
+    first: Mapping[str, Any],
+    changed: Mapping[str, Any],
+    *,
+    resolve: bool,
+) -> None:
+    params = {**branch.fixed, **first, **changed}
+    try:
+        config = TrainConfig.model_validate({**base, **params})
+        if resolve:
+            config.resolved()
+    except ValidationError as error:
+        refused = explain(error)[0]
+        field = refused["path"].split(".")[0]
+        if field in base and field not in params:
+            path = f"base.{field}"
+        else:
+            path = f"space.{field if field in params else next(iter(changed or params))}"
+        raise FieldError(path, f"{_where(branch, params, field)}: {refused['reason']}") from error
+
+
+def _where(branch: Branch, params: Mapping[str, Any], field: str) -> str:
+    shown_first = [name for name in (field,) if name in params]
+    names = [*shown_first, *(name for name in branch.fixed if name != field)]
+    if not names:
+        return "the space has a point that cannot be trained"
+    pairs = ", ".join(f"{name} = {shown(params[name])}" for name in names)
+    return f"the space has a point that cannot be trained ({pairs})"
+
+
+def check_initial_points(
+    base: Mapping[str, Any], branches: Sequence[Branch], points: Sequence[Mapping[str, Any]]
+) -> None:
+    """Refuse an initial point that is not in the space."""
+    for index, params in enumerate(points):
+        path = f"initial_points.{index}"
+        _check_point(branches, params, path)
+        try:
+            TrainConfig.model_validate({**base, **params})
+        except ValidationError as error:
+            raise FieldError(path, explain(error)[0]["reason"]) from error
+
+
+def check_prior(branches: Sequence[Branch], prior: Sequence[PriorPoint]) -> None:
+    """Refuse a prior result at a point that is not in the space."""
+    for index, point in enumerate(prior):
+        _check_point(branches, point.params, f"prior.{index}.params")
+
+
+def _check_point(branches: Sequence[Branch], params: Mapping[str, Any], path: str) -> None:
+    branch = branch_of(branches, params)
+    if branch is None:
+        raise FieldError(
+            path,
+            "a point must set exactly the fields of the space that are active in it, "
+            f"got {shown(dict(params))}",
+        )
+    for name, domain in branch.free.items():
+        if not domain.holds(params[name]):
+            raise FieldError(
+                f"{path}.{name}",
+                f"{name} must lie in its domain of the space, got {shown(params[name])}",
+            )
+
+
+def check_step_limit(most: int | None, base: TrainConfig, space: Mapping[str, Domain]) -> None:
+    """Refuse a limit of steps that some trial would break for certain."""
+    if most is None:
+        return
+    domain = space.get("steps")
+    asked = [base.steps] if domain is None else domain.corners()
+    longest = max((n for n in asked if isinstance(n, int)), default=0)
+    if longest > most:
+        raise FieldError(
+            "limits.steps",
+            f"limits.steps must be at least the {longest:,} steps that a trial is asked for, "
+            f"got {most:,}",
+        )
+
+
+def branch_of(branches: Sequence[Branch], params: Mapping[str, Any]) -> Branch | None:
+    """The branch that a point lies in; None if it lies in none."""
+    for branch in branches:
+        if params.keys() == branch.fixed.keys() | branch.free.keys() and all(
+            same(params[name]) == same(value) for name, value in branch.fixed.items()
+        ):
+            return branch
+    return None
+
+
+def check_device(base: TrainConfig, gpus: float) -> None:
+    """Refuse trials that insist on a GPU and are given none."""
+    if base.device == "cuda" and gpus == 0:
+        raise FieldError(
+            "resources.gpus", "resources.gpus must be above 0 for base.device 'cuda', got 0"
+        )

@@ -1,0 +1,112 @@
+"""Trains the best points of a sweep again, on seeds that had no part in choosing them.
+
+The best of many is best partly by luck. A confirmation is a sweep of its own: the chosen points
+and nothing else, on fresh seeds, so that its means flatter nobody.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sweeps.errors import SweepStateConflict
+from sweeps.records import Point, Sweep, TrialState
+from sweeps.spec.declarations import Declared
+from sweeps.spec.model import SpecModel
+from sweeps.spec.sweep_spec import SweepSpec
+
+#: Points of one confirmation, at most.
+MAX_POINTS = 50
+
+
+class ConfirmSpec(SpecModel):
+    """How the best points are to be confirmed."""
+
+    points: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS)] = Field(
+        1, description="How many of the best, of each optimizer where the sweep has several."
+    )
+    replicates: Annotated[int, Field(strict=True, ge=2, le=1000)] = Field(
+        5, description="Fresh seeds of each point."
+    )
+    full_training_set: bool = Field(
+        False,
+        strict=True,
+        description="Train on the validation images too; the objective is then the test error, "
+        "read once.",
+    )
+    comparison: Declared | None = Field(
+        None, description="How the points will be compared; none = as the sweep declared."
+    )
+
+
+def key_of(asked: ConfirmSpec, points: Sequence[Point]) -> str:
+    """What tells this confirmation of a sweep from another one."""
+    text = json.dumps([asked.model_dump(mode="json"), [point.number for point in points]])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def best_points(sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec) -> list[Point]:
+    """The points to confirm, the best of each optimizer first.
+
+    Raises SweepStateConflict for a match, for a sweep that is not finished, and for one whose
+    points have no mean.
+    """
+    if sweep.kind != "sweep":
+        raise SweepStateConflict(
+            f"cannot confirm {sweep.id}: a match confirms itself, on fresh runs"
+        )
+    if not sweep.state.is_finished():
+        raise SweepStateConflict(
+            f"cannot confirm sweep {sweep.id}: it is {sweep.state.value}, and its best point may "
+            "yet change"
+        )
+    sign = -1.0 if (sweep.spec.get("objective") or {}).get("direction") == "maximize" else 1.0
+    ranked = sorted(
+        (sign * point.mean, point.number, point)
+        for point in points
+        if point.mean is not None and point.state == TrialState.COMPLETE
+    )
+    if not ranked:
+        raise SweepStateConflict(f"cannot confirm sweep {sweep.id}: none of its points has a mean")
+    arms: dict[Any, list[Point]] = {}
+    for _, _, point in ranked:
+        arms.setdefault(point.params.get("optimizer"), []).append(point)
+    chosen = [point for arm in arms.values() for point in arm[: asked.points]]
+    return chosen[:MAX_POINTS]
+
+
+def confirmation(
+    sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec, first_seed: int
+) -> SweepSpec:
+    """The spec that trains ``points`` on ``first_seed`` and the seeds behind it."""
+    spec = SweepSpec.model_validate(sweep.spec)
+    base = spec.base.model_dump(mode="json", exclude_unset=True)
+    base |= {"seed": first_seed, "test_evaluation": "end"}
+    objective = spec.objective.model_dump(mode="json")
+    if asked.full_training_set:
+        base["validation_fraction"] = 0.0
+        objective["metric"] = "test_error"
+    kept = {"space", "resources", "concurrency", "limits", "sampler_seed", "comparison", "tags"}
+    values = spec.model_dump(mode="json", include=kept) | {
+        "name": f"confirm {sweep.name}"[:100],
+        "notes": f"Confirms {len(points)} selected of sweep {sweep.id} on fresh seeds.",
+        "base": base,
+        "objective": objective,
+        "sampler": "list",
+        "initial_points": [point.params for point in points],
+        "replicates": asked.replicates,
+        "confirms": {"sweep": sweep.id, "points": [point.number for point in points]},
+    }
+    if asked.comparison is not None:
+        values["comparison"] = asked.comparison.model_dump(mode="json")
+    return SweepSpec.model_validate(values)
+
+
+def first_fresh_seed(sweep: Sweep, earlier: Sequence[Sweep]) -> int:
+    """The first seed behind those that the sweep and its earlier confirmations trained on."""
+    return max(
+        (one.spec["base"].get("seed") or 0) + (one.spec.get("replicates") or 1)
+        for one in (sweep, *earlier)
+    )

@@ -1,0 +1,72 @@
+"""What a spec declares beside its search: limits of a trial, comparisons, what is known already."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sweeps.spec.domains import Finite
+from sweeps.spec.model import Positive, SpecModel, Steps, SweepRef
+
+#: Results of an earlier sweep that a model is given, at most.
+MAX_PRIOR = 1000
+
+
+class TrialLimits(SpecModel):
+    """What one trial may use; beyond it the trial ends as failed, with the limit as its cause."""
+
+    steps: Steps | None = Field(None, description="Optimizer steps.")
+    wall_seconds: Positive | None = Field(
+        None, description="Seconds that it runs, over all attempts since it last failed."
+    )
+    gpu_hours: Positive | None = Field(
+        None, description="Hours of GPU occupied, shares counted; attempts as for wall_seconds."
+    )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any."""
+        return any(value is not None for value in (self.steps, self.wall_seconds, self.gpu_hours))
+
+
+class Declared(SpecModel):
+    """How the sweep's arms will be compared, fixed before anybody has seen a result."""
+
+    pairing: bool = Field(
+        False, strict=True, description="Compare seed by seed instead of with Welch's t."
+    )
+    margin: Positive | None = Field(
+        None,
+        description="Non-inferiority: how much worse, in the metric's unit, still counts as good.",
+    )
+    difference: Positive | None = Field(
+        None,
+        description="Difference that should be shown; validation says how many seeds it takes.",
+    )
+
+
+class FromSweep(SpecModel):
+    """An earlier sweep whose results a model starts from."""
+
+    sweep: SweepRef = Field(description="Id of a sweep with the same objective.")
+    results: bool = Field(
+        True, strict=True, description="Tell the sampler its points that lie in this space."
+    )
+    initial_points: Annotated[int, Field(strict=True, ge=0, le=MAX_PRIOR)] = Field(
+        0, description="Try so many of its best points first."
+    )
+
+
+class PriorPoint(SpecModel):
+    """A point whose objective is known before the sweep begins."""
+
+    params: dict[str, Any] = Field(description="Every active field of the space with its value.")
+    value: Finite = Field(description="Mean of the objective.")
+
+
+class Confirms(SpecModel):
+    """Where the points of a confirmation come from."""
+
+    sweep: SweepRef = Field(description="Id of the sweep in which they were selected.")
+    points: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1000)] = (
+        Field(description="Their numbers there, in the order of initial_points.")
+    )

@@ -1,0 +1,223 @@
+"""What a field of a sweep's space may be: a float range, an int range, or one of some values."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from worker.config.train_config import FieldError
+
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+# Exact in a JSON reader that knows only doubles.
+Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+Scalar = (
+    Annotated[bool, Field(strict=True)]
+    | Whole
+    | Finite
+    | Annotated[str, Field(strict=True, max_length=200)]
+    | None
+)
+#: A scalar, a list of numbers (betas), or a list of pairs of numbers (points of a schedule).
+Value = Scalar | Annotated[list[Whole | Finite | list[Whole | Finite]], Field(max_length=1000)]
+
+#: Field of the space -> the values of it under which this domain is in force.
+When = dict[str, Annotated[list[Value], Field(min_length=1, max_length=1000)]]
+
+#: A range is tried here too, off every grid that its ends might lie on: the golden section.
+_INSIDE = 0.6180339887498949
+#: Steps that a double counts one by one.
+_MOST_STEPS = 2**53
+
+
+class _Conditional(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    when: When | None = Field(
+        None,
+        description="Choice field -> values: the field varies only where all of them hold.",
+    )
+
+
+class FloatRange(_Conditional):
+    """Numbers from ``low`` to ``high``, both included; with ``step`` only low + k x step."""
+
+    kind: Literal["float"]
+    low: Finite = Field(description="Smallest value.")
+    high: Finite = Field(description="Largest value.")
+    log: bool = Field(False, strict=True, description="Spread evenly in the logarithm.")
+    step: Annotated[Finite, Field(gt=0)] | None = Field(
+        None, description="Distance of neighbouring values; none = continuous."
+    )
+
+    @model_validator(mode="after")
+    def _bounds_are_usable(self) -> Self:
+        _check_bounds(self.low, self.high, log=self.log, least_log="above 0", positive=self.low > 0)
+        if self.step is not None:
+            if self.log:
+                raise FieldError(
+                    "step", f"step cannot be combined with log; remove one, got step = {self.step}"
+                )
+            _check_step(self.low, self.high, self.step)
+        return self
+
+    def size(self) -> int | None:
+        """How many values there are; None if continuous."""
+        return None if self.step is None else _steps(self.low, self.high, self.step) + 1
+
+    def value(self, index: int) -> float:
+        """The value at a place of the grid, counted from 0."""
+        if self.step is None:
+            raise ValueError("a continuous range has no grid")
+        # 15 digits: 0.1 * 3 is written 0.3.
+        near = float(f"{self.low + index * self.step:.15g}")
+        return min(max(near, self.low), self.high)
+
+    def corners(self) -> list[Value]:
+        """The values most likely to be refused: both ends, and what lies off their grid."""
+        if self.step is not None:
+            return [self.low, self.value(1), self.high]
+        if self.log:
+            # By logarithms: the ratio of a range's ends may be no double.
+            near, far = math.log(self.low), math.log(self.high)
+            inside = math.exp(near + (far - near) * _INSIDE)
+        else:
+            inside = self.low + (self.high - self.low) * _INSIDE
+        return [self.low, inside, self.high]
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value lies in the range, and on its grid."""
+        if not _is_number(value) or not self.low <= value <= self.high:
+            return False
+        if self.step is None:
+            return True
+        place = (value - self.low) / self.step
+        return bool(abs(place - round(place)) <= 1e-6)
+
+
+class IntRange(_Conditional):
+    """Whole numbers from ``low`` to ``high``, both included, ``step`` apart."""
+
+    kind: Literal["int"]
+    low: Whole = Field(description="Smallest value.")
+    high: Whole = Field(description="Largest value.")
+    log: bool = Field(False, strict=True, description="Spread evenly in the logarithm.")
+    step: Annotated[Whole, Field(ge=1)] = Field(1, description="Distance of neighbouring values.")
+
+    @model_validator(mode="after")
+    def _bounds_are_usable(self) -> Self:
+        _check_bounds(
+            self.low, self.high, log=self.log, least_log="at least 1", positive=self.low >= 1
+        )
+        if self.step != 1:
+            if self.log:
+                raise FieldError(
+                    "step", f"step cannot be combined with log; remove one, got step = {self.step}"
+                )
+            _check_step(self.low, self.high, self.step)
+        return self
+
+    def size(self) -> int:
+        """How many values there are."""
+        return (self.high - self.low) // self.step + 1
+
+    def value(self, index: int) -> int:
+        """The value at a place of the grid, counted from 0."""
+        return self.low + index * self.step
+
+    def corners(self) -> list[Value]:
+        """The values most likely to be refused: both ends, and the neighbour of the first."""
+        return [self.low, self.low + self.step, self.high]
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value lies in the range, and on its grid."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole and self.low <= value <= self.high and (value - self.low) % self.step == 0
+
+
+class Choice(_Conditional):
+    """One of some values, in no order."""
+
+    kind: Literal["choice"]
+    values: Annotated[list[Value], Field(min_length=1, max_length=1000)] = Field(
+        description="The values, each once."
+    )
+
+    @model_validator(mode="after")
+    def _values_differ(self) -> Self:
+        seen: set[str] = set()
+        for index, value in enumerate(self.values):
+            if same(value) in seen:
+                raise FieldError(f"values.{index}", f"values must differ, got {value!r} twice")
+            seen.add(same(value))
+        return self
+
+    def size(self) -> int:
+        """How many values there are."""
+        return len(self.values)
+
+    def value(self, index: int) -> Value:
+        """The value at a place of the list, counted from 0."""
+        return self.values[index]
+
+    def corners(self) -> list[Value]:
+        """Every value: any may be refused."""
+        return list(self.values)
+
+    def holds(self, value: Any) -> bool:
+        """Whether it is one of the values."""
+        return any(same(value) == same(mine) for mine in self.values)
+
+
+Domain = Annotated[FloatRange | IntRange | Choice, Field(discriminator="kind")]
+
+
+def same(value: Any) -> str:
+    """A text that is equal for values that mean the same: 1 and 1.0, but not 1 and true."""
+    if type(value) is float and math.isfinite(value):
+        return repr(value)  # what the line below gives; pages ask this of every point of a sweep
+    return json.dumps(_floats(value))
+
+
+def _floats(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_floats(item) for item in value]
+    return float(value) if _is_number(value) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_bounds(low: float, high: float, *, log: bool, least_log: str, positive: bool) -> None:
+    if not low < high:
+        raise FieldError("low", f"low must be below high, got low = {low} and high = {high}")
+    if not math.isfinite(high - low):
+        raise FieldError("high", f"high - low must be finite, got low = {low} and high = {high}")
+    if log and not positive:
+        raise FieldError("low", f"a log range needs low {least_log}, got low = {low}")
+
+
+def _check_step(low: float, high: float, step: float) -> None:
+    """The last value must be ``high``: else what is asked for would quietly be left out."""
+    if (high - low) / step > _MOST_STEPS:
+        raise FieldError(
+            "step",
+            f"step must be large enough that at most 2^53 of them lie between low and high, got "
+            f"step = {step} from {low} to {high}",
+        )
+    steps = _steps(low, high, step)
+    if steps < 1:
+        raise FieldError("step", f"step must be at most high - low = {high - low}, got {step}")
+    if abs(low + steps * step - high) > 1e-6 * step:
+        raise FieldError(
+            "step",
+            f"step must divide high - low: from {low} in steps of {step} the last value is "
+            f"{low + steps * step:.15g}, not {high}",
+        )
+
+
+def _steps(low: float, high: float, step: float) -> int:
+    # A step of 0.1 from 0 to 0.3 has three steps, whatever binary fractions make of it.
+    return math.floor((high - low) / step + 1e-6)

@@ -1,0 +1,66 @@
+"""Fills a spec with the results of an earlier sweep, so that a model does not begin at nothing.
+
+They are copied at submission: what becomes of the earlier sweep later changes no proposal.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sweeps.records import Point, Sweep
+from sweeps.spec.checks import branch_of
+from sweeps.spec.declarations import MAX_PRIOR
+from sweeps.spec.domains import same
+from sweeps.spec.sweep_spec import SweepSpec
+from worker.config.train_config import FieldError
+
+
+def with_earlier_results(spec: SweepSpec, source: Sweep, points: Sequence[Point]) -> SweepSpec:
+    """The spec with prior results and initial points from ``source``.
+
+    Raises FieldError where the two sweeps measure different things, or share no point.
+    """
+    asked = spec.from_sweep
+    assert asked is not None
+    _refuse_other_objective(spec, source)
+    inside = [point for point in points if point.mean is not None and _lies_in(spec, point.params)]
+    if not inside:
+        raise FieldError(
+            "from_sweep.sweep",
+            f"sweep {source.id} has no point with a mean that lies in this space; its fields are "
+            f"{', '.join(source.spec.get('space') or {})}",
+        )
+    values = spec.model_dump(mode="json")
+    values["base"] = spec.base.model_dump(mode="json", exclude_unset=True)
+    if asked.results:
+        room = MAX_PRIOR - len(spec.prior)
+        values["prior"] += [{"params": p.params, "value": p.mean} for p in inside[:room]]
+    values["initial_points"] += _best(spec, inside, asked.initial_points)
+    return SweepSpec.model_validate(values)
+
+
+def _refuse_other_objective(spec: SweepSpec, source: Sweep) -> None:
+    mine = spec.objective.model_dump(mode="json")
+    its = source.spec.get("objective")
+    if source.kind != "sweep" or its != mine:
+        what = "a match" if source.kind != "sweep" else f"about {its}"
+        raise FieldError(
+            "from_sweep.sweep",
+            f"from_sweep must name a sweep with the objective {mine}, and {source.id} is {what}",
+        )
+
+
+def _lies_in(spec: SweepSpec, params: dict[str, Any]) -> bool:
+    branch = branch_of(spec.branches(), params)
+    return branch is not None and all(d.holds(params[n]) for n, d in branch.free.items())
+
+
+def _best(spec: SweepSpec, points: Sequence[Point], count: int) -> list[dict[str, Any]]:
+    """The params of the best points that the spec does not try first already."""
+    sign = -1.0 if spec.objective.direction == "maximize" else 1.0
+    known = {_key(params) for params in spec.initial_points}
+    ranked = sorted(points, key=lambda p: (sign * (p.mean or 0.0), p.number))
+    return [p.params for p in ranked if _key(p.params) not in known][:count]
+
+
+def _key(params: dict[str, Any]) -> str:
+    return repr(sorted((name, same(value)) for name, value in params.items()))

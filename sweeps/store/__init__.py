@@ -1,0 +1,1 @@
+"""The one record: specs, states, trials, attempts, events and every reported metric."""

@@ -1,0 +1,271 @@
+"""Who drives a sweep: claims with a lease, and a token that fences off whoever drove it before."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sweeps.errors import LeaseLost
+from sweeps.records import (
+    DRIVER_LOST,
+    Claim,
+    Demand,
+    Kind,
+    Request,
+    Runner,
+    Sweep,
+    SweepState,
+    TrialState,
+)
+from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep, move_trials
+from sweeps.store.commands.sweeps import carry_out, left_of
+from sweeps.store.database.connection import Database, Write, json_safe, microseconds
+from sweeps.store.database.rows import time_of
+from sweeps.store.database.tables import runners, sweeps, trials
+
+#: How a runner gives a sweep back whose driver died.
+_TO_GO_ON = (SweepState.QUEUED, SweepState.FAILED)
+#: How long a runner is remembered after its last sign of life.
+_FORGET_SECONDS = 86_400.0
+
+#: Asked with every submission, so made once.
+_RUNNERS = (
+    sa.select(runners).where(runners.c.at >= sa.bindparam("since")).order_by(runners.c.at.desc())
+)
+
+
+class ClaimVerbs(Database):
+    """The runner's side of a sweep's life."""
+
+    def claim(
+        self,
+        owner: str,
+        lease_seconds: float = 15.0,
+        kinds: Sequence[Kind] = ("sweep", "match"),
+        *,
+        driven: Collection[str] = (),
+    ) -> Claim | None:
+        """Take the sweep that has waited longest, or one whose driver's lease ran out.
+
+        What an earlier driver left running, or cut off at the end of a budget, waits again; its
+        attempts end as failed, "lost". ``driven`` are ids of sweeps whose drivers are known to
+        live: their leases may run out all the same, while a disk stands still.
+        Returns None if there is nothing to do.
+        """
+        with self._writing() as write:
+            self._carry_out_wishes(write)
+            free = self._first_free(write, kinds, driven)
+            if free is None:
+                return None
+            row = self._take(write, free.id, owner, lease_seconds)
+            close_attempts(
+                write, row.id, TrialState.FAILED, DRIVER_LOST, lease_until=free.lease_until
+            )
+            # Cancelled: cut off by a budget that has been extended since, or is spent again soon.
+            stopped = trials.c.state.in_([TrialState.RUNNING.value, TrialState.CANCELLED.value])
+            move_trials(write, row, stopped, TrialState.WAITING)
+            write.event(row.id, "sweep", {"state": row.state, "reason": "", "owner": owner})
+            return Claim(row.id, row.token, owner)
+
+    def renew(self, claim: Claim, lease_seconds: float = 15.0) -> None:
+        """Extend the lease. Raises LeaseLost if the sweep was taken or ended."""
+        with self._writing() as write:
+            lease_until = self._clock() + int(lease_seconds * 1e6)
+            renewed = write.conn.execute(
+                sa.update(sweeps).where(*_held(claim)).values(lease_until=lease_until)
+            )
+            if not renewed.rowcount:
+                raise LeaseLost(claim.sweep_id, claim.token)
+
+    def requested(self, claim: Claim) -> Request:
+        """Return what a person asked of the sweep: "none", "pause" or "cancel".
+
+        Raises LeaseLost.
+        """
+        with self._reading() as conn:
+            wish: Request | None = conn.execute(
+                sa.select(sweeps.c.requested).where(*_held(claim))
+            ).scalar_one_or_none()
+        if wish is None:
+            raise LeaseLost(claim.sweep_id, claim.token)
+        return wish
+
+    def release(
+        self, claim: Claim, state: SweepState, reason: str, *, seen: Sweep | None = None
+    ) -> bool:
+        """Give the sweep back: finished, paused, or queued for another runner.
+
+        Trials that still run wait again if the sweep may go on, else they end with it. Nothing
+        happens, and False is returned, if people have asked for something, extended the sweep, or
+        let failed trials run again, since it was ``seen``. Without that, for a driver that died, a
+        sweep that was to go on is paused or cancelled if people asked for it. Raises LeaseLost;
+        repeating a release that worked changes nothing.
+        """
+        with self._writing() as write:
+            row = lock_sweep(write, claim.sweep_id)
+            if row is not None and (row.token, row.state) == (claim.token, state.value):
+                return True
+            row = fenced(write, claim)
+            if seen is not None and _was_changed(row, seen):
+                return False
+            if seen is None and row.requested != "none" and state in _TO_GO_ON:
+                carry_out(write, row, row.requested)
+                return True
+            _end_trials(write, row, state, reason)
+            move_sweep(
+                write,
+                row.id,
+                state,
+                reason,
+                requested=left_of(row.requested),
+                lease_until=None,
+                owner=None,
+                queued_at=write.now,
+            )
+            return True
+
+    def explain_queued(self, reason: str, after_seconds: float = 2.0) -> int:
+        """Give sweeps that have been queued for longer this reason; return how many had another."""
+        waited = sa.and_(
+            sweeps.c.state == SweepState.QUEUED.value,
+            sweeps.c.queued_at < microseconds() - int(after_seconds * 1e6),
+            sweeps.c.reason != reason,
+        )
+        with self._reading() as conn:
+            # Asked every second, and mostly nothing is to be written.
+            if conn.execute(sa.select(sweeps.c.id).where(waited).limit(1)).first() is None:
+                return 0
+        with self._writing() as write:
+            values = {"reason": reason, "revision": sweeps.c.revision + 1}
+            changed = sa.update(sweeps).where(waited).values(values).returning(sweeps.c.id)
+            ids = list(write.conn.execute(changed).scalars())
+            for sweep_id in ids:
+                write.event(sweep_id, "sweep", {"state": "queued", "reason": reason})
+            return len(ids)
+
+    def report_runner(self, owner: str, info: dict[str, Any]) -> None:
+        """Leave a sign of life, and the shape of the cluster this runner sees."""
+        with self._writing() as write:
+            # A runner's name is new at every start: forget those that are gone.
+            gone = runners.c.at < write.now - int(_FORGET_SECONDS * 1e6)
+            write.conn.execute(sa.delete(runners).where((runners.c.owner == owner) | gone))
+            row = {"owner": owner, "at": write.now, "info": json_safe(info)}
+            write.conn.execute(sa.insert(runners).values(row))
+
+    def runners(self, within_seconds: float = 60.0) -> list[Runner]:
+        """Return the runners that reported lately, newest first."""
+        since = microseconds() - int(within_seconds * 1e6)
+        with self._reading() as conn:
+            found = conn.execute(_RUNNERS, {"since": since})
+            return [Runner(row.owner, time_of(row.at), row.info) for row in found]
+
+    def demands(self) -> list[Demand]:
+        """Return what each sweep that is driven now, and shall go on, has and wants."""
+        last = (
+            sa.select(sa.func.max(trials.c.started_at))
+            .where(trials.c.sweep_id == sweeps.c.id)
+            .scalar_subquery()
+        )
+        query = sa.select(
+            sweeps.c.id, sweeps.c.spec, sweeps.c.n_waiting, sweeps.c.n_running, last.label("last")
+        ).where(
+            sweeps.c.state == SweepState.RUNNING.value,
+            sweeps.c.requested == "none",
+            ~self._is_lapsed(sweeps.c.lease_until),
+        )
+        with self._reading() as conn:
+            return [_demand(row) for row in conn.execute(query)]
+
+    def _first_free(
+        self, write: Write, kinds: Sequence[Kind], driven: Collection[str]
+    ) -> sa.Row[Any, Any] | None:
+        """Lock a sweep that wants a driver; other runners pass it by."""
+        is_running = sweeps.c.state == SweepState.RUNNING.value
+        lapsed = sa.and_(is_running, self._is_lapsed(sweeps.c.lease_until))
+        first = (
+            sa.select(sweeps.c.id, sweeps.c.lease_until)
+            .where(sa.or_(sweeps.c.state == SweepState.QUEUED.value, lapsed))
+            .where(sweeps.c.kind.in_(kinds), sweeps.c.id.not_in(driven))
+            .order_by(sweeps.c.queued_at, sweeps.c.id)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        return write.conn.execute(first).one_or_none()
+
+    def _take(self, write: Write, sweep_id: str, owner: str, lease_seconds: float) -> sa.Row[Any]:
+        return write.conn.execute(
+            sa.update(sweeps)
+            .where(sweeps.c.id == sweep_id)
+            .values(
+                state=SweepState.RUNNING.value,
+                reason="",
+                owner=owner,
+                token=sweeps.c.token + 1,
+                lease_until=self._clock() + int(lease_seconds * 1e6),
+                started_at=sa.func.coalesce(sweeps.c.started_at, write.now),
+                finished_at=None,
+                revision=sweeps.c.revision + 1,
+            )
+            .returning(sweeps)
+        ).one()
+
+    def _carry_out_wishes(self, write: Write) -> None:
+        """A sweep whose driver died after being asked to stop must not be driven again."""
+        abandoned = (
+            sa.select(sweeps)
+            .where(
+                sweeps.c.state == SweepState.RUNNING.value,
+                sweeps.c.requested != "none",
+                self._is_lapsed(sweeps.c.lease_until),
+            )
+            .with_for_update(skip_locked=True)
+        )
+        for row in write.conn.execute(abandoned).all():
+            carry_out(write, row, row.requested)
+
+
+def _demand(row: sa.Row[Any, Any, Any, Any, Any]) -> Demand:
+    resources = row.spec.get("resources") or {}
+    return Demand(
+        sweep_id=row.id,
+        cpus=float(resources.get("cpus", 1.0)),
+        gpus=float(resources.get("gpus", 0.0)),
+        concurrency=row.spec.get("concurrency"),
+        waiting=row.n_waiting,
+        running=row.n_running,
+        last_start=row.last or 0,
+    )
+
+
+def fenced(write: Write, claim: Claim) -> sa.Row[Any]:
+    """Lock the claim's sweep and return its row. Raises LeaseLost if the token is old."""
+    row = lock_sweep(write, claim.sweep_id)
+    if row is None or (row.token, row.state) != (claim.token, SweepState.RUNNING.value):
+        raise LeaseLost(claim.sweep_id, claim.token)
+    return row
+
+
+def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        sweeps.c.id == claim.sweep_id,
+        sweeps.c.token == claim.token,
+        sweeps.c.state == SweepState.RUNNING.value,
+    )
+
+
+def _was_changed(row: sa.Row[Any], seen: Sweep) -> bool:
+    """Whether people did something to a sweep since it was read."""
+    retried = row.n_failed < seen.trials[TrialState.FAILED]
+    return retried or (row.requested, row.spec) != (seen.requested, seen.spec)
+
+
+def _end_trials(write: Write, row: sa.Row[Any], state: SweepState, reason: str) -> None:
+    running = trials.c.state == TrialState.RUNNING.value
+    cause = f"the sweep ended: {state.value}" + (f", {reason}" if reason else "")
+    if state in (SweepState.COMPLETE, SweepState.CANCELLED):
+        still_open = running | (trials.c.state == TrialState.WAITING.value)
+        close_attempts(write, row.id, TrialState.CANCELLED, cause)
+        move_trials(write, row, still_open, TrialState.CANCELLED, exit_cause=cause)
+    else:
+        close_attempts(write, row.id, TrialState.CANCELLED, cause)
+        move_trials(write, row, running, TrialState.WAITING)

@@ -1,0 +1,214 @@
+"""What the mirror has yet to send, and its acknowledgements.
+
+The metric table is the outbox: a cursor per attempt says how far it was sent, so an outage loses
+nothing and needs no memory.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import sqlalchemy as sa
+
+from sweeps.errors import SweepNotFound
+from sweeps.records import (
+    Attempt,
+    Backlog,
+    DeletedSweep,
+    MetricPoint,
+    MirrorWork,
+    PendingAttempt,
+    PendingSweep,
+)
+from sweeps.store.database.connection import Database, json_safe
+from sweeps.store.database.rows import attempt_of, sweep_of, trial_of
+from sweeps.store.database.tables import (
+    attempts,
+    deleted_sweeps,
+    metric_names,
+    metrics,
+    sweeps,
+    trials,
+)
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+_CHANGED = sweeps.c.revision > sweeps.c.mirrored_revision
+
+
+class MirrorVerbs(Database):
+    """The mirror's side of the record."""
+
+    def mirror_pending(
+        self,
+        limit: int = 100,
+        max_metrics: int = 1000,
+        *,
+        sweep_id: str | None = None,
+        without_sweeps: Sequence[str] = (),
+        without_attempts: Sequence[int] = (),
+    ) -> MirrorWork:
+        """Return up to ``limit`` sweeps and ``limit`` attempts with something unsent.
+
+        Each attempt comes with its next ``max_metrics`` metrics, in the order reported. Some may be
+        left out: sweeps with all their attempts, and attempts alone.
+        """
+        changed = sa.select(sweeps).where(_CHANGED, sweeps.c.id.not_in(without_sweeps))
+        unsent = (
+            sa.select(attempts)
+            .where(
+                attempts.c.unmirrored,
+                attempts.c.sweep_id.not_in(without_sweeps),
+                attempts.c.id.not_in(without_attempts),
+            )
+            .order_by(attempts.c.id)
+            .limit(limit)
+        )
+        if sweep_id is not None:
+            changed = changed.where(sweeps.c.id == sweep_id)
+            unsent = unsent.where(attempts.c.sweep_id == sweep_id)
+        with self._reading() as conn:
+            pending = [
+                PendingSweep(sweep_of(row), row.revision)
+                for row in conn.execute(changed.order_by(sweeps.c.created_at).limit(limit))
+            ]
+            tries = [_pending_attempt(conn, row, max_metrics) for row in conn.execute(unsent).all()]
+        return MirrorWork(pending, tries)
+
+    def mirror_sent(self, attempt_id: int, upto: int, state: str) -> None:
+        """Acknowledge an attempt's metrics up to ``upto`` and the state that its run now shows.
+
+        Anything newer stays pending. Repeating it, or acknowledging less than before, is harmless.
+        """
+        sent = sa.case((attempts.c.mirror_seq > upto, attempts.c.mirror_seq), else_=upto)
+        with self._writing() as write:
+            write.conn.execute(
+                sa.update(attempts)
+                .where(attempts.c.id == attempt_id)
+                .values(
+                    mirror_seq=sent,
+                    mirror_state=state,
+                    unmirrored=sa.or_(attempts.c.last_seq > sent, attempts.c.state != state),
+                )
+            )
+
+    def mirror_sweep_sent(self, sweep_id: str, revision: int) -> None:
+        """Acknowledge a sweep as it was at ``revision``. A later change stays pending."""
+        with self._writing() as write:
+            write.conn.execute(
+                sa.update(sweeps)
+                .where(sweeps.c.id == sweep_id, sweeps.c.mirrored_revision < revision)
+                .values(mirrored_revision=revision)
+            )
+
+    def set_mirror(self, sweep_id: str, mirror: dict[str, Any]) -> None:
+        """Store what the mirror says of itself. Not itself a change to be mirrored."""
+        with self._writing() as write:
+            done = write.conn.execute(
+                sa.update(sweeps).where(sweeps.c.id == sweep_id).values(mirror=json_safe(mirror))
+            )
+            if not done.rowcount:
+                raise SweepNotFound(sweep_id)
+
+    def set_mlflow_run(self, attempt_id: int, run_id: str) -> str:
+        """Tie an attempt to a run of the mirror; return the run it is tied to.
+
+        The first one stands, so that a second mirror finds out and drops its own.
+        """
+        with self._writing() as write:
+            write.conn.execute(
+                sa.update(attempts)
+                .where(attempts.c.id == attempt_id, attempts.c.mlflow_run_id.is_(None))
+                .values(mlflow_run_id=run_id)
+            )
+            query = sa.select(attempts.c.mlflow_run_id).where(attempts.c.id == attempt_id)
+            return str(write.conn.execute(query).scalar_one_or_none() or run_id)
+
+    def mirror_again(self, sweep_id: str) -> None:
+        """Forget what was sent of a sweep: after its experiment was deleted, send it all anew."""
+        with self._writing() as write:
+            write.conn.execute(
+                sa.update(attempts)
+                .where(attempts.c.sweep_id == sweep_id)
+                .values(mlflow_run_id=None, mirror_seq=0, mirror_state="", unmirrored=True)
+            )
+            write.conn.execute(
+                sa.update(sweeps)
+                .where(sweeps.c.id == sweep_id)
+                .values(mirror=None, mirrored_revision=0)
+            )
+
+    def attempts(self, sweep_id: str) -> list[Attempt]:
+        """Return every attempt of a sweep, oldest first."""
+        query = sa.select(attempts).where(attempts.c.sweep_id == sweep_id).order_by(attempts.c.id)
+        with self._reading() as conn:
+            return [attempt_of(row) for row in conn.execute(query)]
+
+    def mirror_moved(self, address: str) -> None:
+        """Let links to a local server lead to ``address``, where it answers now.
+
+        Its port may be another one at each start. Links to other machines stay, and so does every
+        link if ``address`` is on another machine: that may be another server.
+        """
+        now = urlsplit(address)
+        if now.hostname not in _LOCAL:
+            return
+        url = sweeps.c.mirror["url"].as_string()
+        elsewhere = sa.not_(url.startswith(f"{address}/", autoescape=True))
+        query = sa.select(sweeps.c.id, sweeps.c.mirror).where(elsewhere)
+        with self._writing() as write:
+            for sweep_id, mirror in write.conn.execute(query).all():
+                known = urlsplit(mirror["url"])
+                if known.hostname in _LOCAL:
+                    moved = known._replace(scheme=now.scheme, netloc=now.netloc).geturl()
+                    row = sa.update(sweeps).where(sweeps.c.id == sweep_id)
+                    write.conn.execute(row.values(mirror=mirror | {"url": moved}))
+
+    def mirror_behind(self) -> list[str]:
+        """Return the ids of sweeps whose mirror says that it is behind."""
+        behind = sweeps.c.mirror["behind_seconds"].as_float() > 0
+        with self._reading() as conn:
+            return list(conn.execute(sa.select(sweeps.c.id).where(behind)).scalars())
+
+    def mirror_deleted(self, limit: int = 100) -> list[DeletedSweep]:
+        """Return deleted sweeps whose end the mirror has yet to hear of."""
+        query = sa.select(deleted_sweeps).order_by(deleted_sweeps.c.at).limit(limit)
+        with self._reading() as conn:
+            return [
+                DeletedSweep(row.sweep_id, row.name, row.experiment_id)
+                for row in conn.execute(query)
+            ]
+
+    def mirror_deleted_sent(self, sweep_id: str) -> None:
+        """Acknowledge that nothing of a deleted sweep runs on in MLflow."""
+        with self._writing() as write:
+            gone = deleted_sweeps.c.sweep_id == sweep_id
+            write.conn.execute(sa.delete(deleted_sweeps).where(gone))
+
+    def mirror_backlog(self) -> Backlog:
+        """Count what is unsent."""
+        counts = sa.select(
+            sa.func.count(), sa.func.sum(attempts.c.last_seq - attempts.c.mirror_seq)
+        ).where(attempts.c.unmirrored)
+        with self._reading() as conn:
+            number, points = conn.execute(counts).one()
+            changed = conn.execute(sa.select(sa.func.count()).where(_CHANGED)).scalar_one()
+        return Backlog(sweeps=changed, attempts=number, metrics=int(points or 0))
+
+
+def _pending_attempt(conn: sa.Connection, row: sa.Row[Any], max_metrics: int) -> PendingAttempt:
+    query = (
+        sa.select(metrics, metric_names.c.name)
+        .join(metric_names, metric_names.c.id == metrics.c.name_id)
+        .where(metrics.c.attempt_id == row.id, metrics.c.seq > row.mirror_seq)
+        .order_by(metrics.c.seq)
+        .limit(max_metrics + 1)
+    )
+    rows = conn.execute(query).all()
+    trial = conn.execute(
+        sa.select(trials).where(trials.c.sweep_id == row.sweep_id, trials.c.number == row.trial)
+    ).one()
+    sent = [MetricPoint(m.seq, m.name, m.step, m.value, m.at // 1000) for m in rows[:max_metrics]]
+    more = len(rows) > max_metrics
+    # Numbers that a repeated batch skipped have no row: acknowledge them too.
+    upto = sent[-1].seq if more else row.last_seq
+    return PendingAttempt(trial_of(trial), attempt_of(row), sent, upto, more)

@@ -1,0 +1,88 @@
+"""Sampled values in a table of their own: what a listing is sorted by, from an index."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from sweeps.errors import InvalidSort
+from sweeps.store.database.paging import Listing
+from sweeps.store.database.tables import param_values
+
+#: How a sort by a sampled value begins.
+PREFIX = "params."
+
+Owner = Literal["trial", "point"]
+
+
+def value_rows(owner: Owner, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that the params of a trial's or a point's row become."""
+    return [
+        {
+            "sweep_id": row["sweep_id"],
+            "owner": owner,
+            "name": name,
+            "owner_number": row["number"],
+            **_as_columns(value),
+        }
+        for name, value in row["params"].items()
+    ]
+
+
+def _as_columns(value: Any) -> dict[str, Any]:
+    """Numbers, true and false in one column, words and lists in the other; none in neither."""
+    if isinstance(value, int | float):
+        return {"as_number": float(value), "as_text": None}
+    text = value if isinstance(value, str) or value is None else json.dumps(value)
+    # A cursor has to hold it; a longer one is a schedule, which nobody sorts by.
+    return {"as_number": None, "as_text": None if text is None else text[:200]}
+
+
+def is_by_param(sort: str) -> bool:
+    """Whether a sort names a sampled value."""
+    return sort.removeprefix("-").startswith(PREFIX)
+
+
+def by_param(
+    conn: sa.Connection,
+    owner: Owner,
+    listing: Listing,
+    query: sa.Select[Any],
+    sweep_id: str,
+    sort: str,
+) -> tuple[Listing, sa.Select[Any]]:
+    """The listing and the query that a sort by a sampled value needs.
+
+    Rows without such a value come last. Raises InvalidSort for a name that none of them has.
+    """
+    key = sort.removeprefix("-")
+    mine = (
+        param_values.c.sweep_id == sweep_id,
+        param_values.c.owner == owner,
+        param_values.c.name == key.removeprefix(PREFIX),
+    )
+    column = _column(conn, mine)
+    if column is None:
+        known = [f"{PREFIX}{name}" for name in _names(conn, sweep_id)]
+        raise InvalidSort(sort, sorted([*listing.keys, *known]))
+    on = sa.and_(*mine, param_values.c.owner_number == listing.tie)
+    joined = query.add_columns(column).select_from(listing.tie.table.outerjoin(param_values, on))
+    # Makes an inner join of it where there is a value, so that the order comes from the index.
+    tie = param_values.c.owner_number
+    return Listing({**listing.keys, key: column}, listing.tie, mine, tie), joined
+
+
+def _column(conn: sa.Connection, mine: tuple[sa.ColumnElement[bool], ...]) -> sa.Column[Any] | None:
+    """The column that holds a field's values: numbers if there is one; None for no field."""
+    query = sa.select(param_values.c.as_number).where(*mine)
+    numbers = query.where(param_values.c.as_number.is_not(None)).limit(1)
+    if conn.execute(numbers).first() is not None:
+        return param_values.c.as_number
+    return param_values.c.as_text if conn.execute(query.limit(1)).first() else None
+
+
+def _names(conn: sa.Connection, sweep_id: str) -> Sequence[str]:
+    of_points = (param_values.c.sweep_id == sweep_id, param_values.c.owner == "point")
+    query = sa.select(param_values.c.name).where(*of_points).distinct()
+    return list(conn.execute(query.limit(100)).scalars())

@@ -1,0 +1,53 @@
+"""Brings a database's tables to this version of the program."""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from sweeps.errors import StoreIsNewer
+
+_MIGRATIONS = Path(__file__).parents[1] / "migrations"
+#: PostgreSQL's lock that lets one process migrate while the others wait.
+_MIGRATION_LOCK = 0x6E6474
+
+
+def migrate(conn: sa.Connection) -> None:
+    """Run the migrations that the database has not had, inside the connection's transaction.
+
+    Raises StoreIsNewer.
+    """
+    if conn.dialect.name == "postgresql":
+        conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+    if _is_up_to_date(conn):
+        return
+    config = configuration()
+    config.attributes["connection"] = conn
+    command.upgrade(config, "head")
+
+
+def require_known(conn: sa.Connection) -> None:
+    """Raise StoreIsNewer where a newer version of this program has changed the tables."""
+    _is_up_to_date(conn)
+
+
+def _is_up_to_date(conn: sa.Connection) -> bool:
+    scripts = ScriptDirectory.from_config(configuration())
+    found, head = (
+        MigrationContext.configure(conn).get_current_revision(),
+        scripts.get_current_head(),
+    )
+    if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+        raise StoreIsNewer(found, head)
+    return found == head
+
+
+def configuration() -> Config:
+    """Return Alembic's configuration for this package's migrations."""
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,190 @@
+"""Curves: metrics and per-step series of trials, joined over attempts, and means over seeds.
+
+An attempt that resumes a trial takes over from its own first step on, so no step appears twice
+and what a lost attempt did beyond its last checkpoint does not count.
+"""
+
+import statistics
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sweeps.records import PointCurve
+from sweeps.store.database.connection import Database
+from sweeps.store.database.tables import attempts, metric_names, metrics, series, trials
+from sweeps.store.queries.thinning import thin
+from sweeps.store.queries.trials import check_exists, trial_row
+from worker.report import Series
+
+Curve = list[tuple[int, float]]
+
+
+class CurveVerbs(Database):
+    """Reading what was measured along the way."""
+
+    def metric_names(self, sweep_id: str) -> list[str]:
+        """Return the names of every metric that a trial of the sweep reported, sorted."""
+        return self._names(sweep_id, "metric")
+
+    def series_names(self, sweep_id: str) -> list[str]:
+        """Return the names of every per-step series of the sweep, sorted."""
+        return self._names(sweep_id, "series")
+
+    def metrics(
+        self,
+        sweep_id: str,
+        number: int,
+        names: Sequence[str] | None = None,
+        max_points: int = 1000,
+    ) -> dict[str, Curve]:
+        """Return a trial's curves by name: (step, value), at most ``max_points`` each.
+
+        None means all names. A name that was never reported is absent.
+        """
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            trial_row(conn, sweep_id, number)
+            curves = _curves(conn, sweep_id, trials.c.number == number, names)
+        return {name: thin(curve, max_points) for (_, name), curve in sorted(curves.items())}
+
+    def point_curves(
+        self, sweep_id: str, name: str, points: Sequence[int], max_points: int = 500
+    ) -> list[PointCurve]:
+        """Return one metric's mean over the seeds of each point, per step, in the order asked.
+
+        A seed counts at the steps that it has reported; points without a report are left out.
+        """
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            which = trials.c.point.in_(list(points))
+            numbers = sa.select(trials.c.number, trials.c.point).where(
+                trials.c.sweep_id == sweep_id, which
+            )
+            point_of = {row.number: row.point for row in conn.execute(numbers)}
+            curves = _curves(conn, sweep_id, which, [name])
+        seeds: dict[int, list[Curve]] = {}
+        for (number, _), curve in sorted(curves.items()):
+            seeds.setdefault(point_of[number], []).append(curve)
+        return [_mean_curve(point, seeds[point], max_points) for point in points if point in seeds]
+
+    def series(self, sweep_id: str, number: int, name: str) -> list[Series]:
+        """Return a trial's per-step records of one quantity, joined: one part per gapless stretch.
+
+        Empty if the trial recorded none.
+        """
+        query = (
+            sa.select(attempts.c.number.label("attempt"), series)
+            .join(attempts, attempts.c.id == series.c.attempt_id)
+            .join(metric_names, metric_names.c.id == series.c.name_id)
+            .where(
+                attempts.c.sweep_id == sweep_id,
+                attempts.c.trial == number,
+                metric_names.c.name == name,
+            )
+            .order_by(attempts.c.number.desc(), series.c.start)
+        )
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            trial_row(conn, sweep_id, number)
+            rows = conn.execute(query).all()
+        return _joined(rows)
+
+    def _names(self, sweep_id: str, kind: str) -> list[str]:
+        query = sa.select(metric_names.c.name).where(
+            metric_names.c.sweep_id == sweep_id, metric_names.c.kind == kind
+        )
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            return sorted(conn.execute(query).scalars())
+
+
+def _curves(
+    conn: sa.Connection,
+    sweep_id: str,
+    which: sa.ColumnElement[bool],
+    names: Sequence[str] | None,
+) -> dict[tuple[int, str], Curve]:
+    """Return (trial number, name) -> curve over the trial's attempts."""
+    wanted = sa.select(metric_names.c.id, metric_names.c.name).where(
+        metric_names.c.sweep_id == sweep_id, metric_names.c.kind == "metric"
+    )
+    if names is not None:
+        wanted = wanted.where(metric_names.c.name.in_(list(names)))
+    name_of = {row.id: row.name for row in conn.execute(wanted)}
+    # Attempts first: in one join a database may read every metric of the name to find a few.
+    tries = (
+        sa.select(attempts.c.id, attempts.c.trial, attempts.c.number)
+        .join(
+            trials,
+            (trials.c.sweep_id == attempts.c.sweep_id) & (trials.c.number == attempts.c.trial),
+        )
+        .where(attempts.c.sweep_id == sweep_id, which)
+    )
+    place_of = {row.id: (row.number, row.trial) for row in conn.execute(tries)}
+    query = sa.select(
+        metrics.c.attempt_id, metrics.c.name_id, metrics.c.step, metrics.c.value
+    ).where(metrics.c.attempt_id.in_(list(place_of)), metrics.c.name_id.in_(list(name_of)))
+    rows = sorted(conn.execute(query), key=lambda row: (*place_of[row[0]], row[2]))
+    joined: dict[tuple[int, str], Curve] = {}
+    for attempt, name_id, step, value in rows:
+        curve = joined.setdefault((place_of[attempt][1], name_of[name_id]), [])
+        while curve and curve[-1][0] >= step:
+            curve.pop()
+        curve.append((step, value))
+    return joined
+
+
+def _mean_curve(point: int, seeds: Sequence[Curve], max_points: int) -> PointCurve:
+    at: dict[int, list[float]] = {}
+    for curve in seeds:
+        for step, value in curve:
+            at.setdefault(step, []).append(value)
+    steps = thin(sorted(at), max_points)
+    return PointCurve(
+        point=point,
+        steps=steps,
+        mean=[statistics.fmean(at[step]) for step in steps],
+        sd=[statistics.stdev(at[step]) if len(at[step]) > 1 else None for step in steps],
+        n=[len(at[step]) for step in steps],
+    )
+
+
+def _joined(rows: Iterable[sa.Row[Any]]) -> list[Series]:
+    """Join the parts of all attempts, latest attempt first in ``rows``, each by its start."""
+    parts: list[Series] = []
+    taken_from: int | None = None
+    for part_of_attempt in _by_attempt(rows):
+        kept = [part for row in part_of_attempt if (part := _before(row, taken_from)).values]
+        if kept:
+            parts = kept + parts
+            taken_from = kept[0].start
+    joined: list[Series] = []
+    for part in parts:
+        if joined and _continues(joined[-1], part):
+            joined[-1].values.extend(part.values)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _by_attempt(rows: Iterable[sa.Row[Any]]) -> Iterable[list[Mapping[Any, Any]]]:
+    grouped: dict[int, list[Mapping[Any, Any]]] = {}
+    for row in rows:
+        grouped.setdefault(row.attempt, []).append(row._mapping)
+    return grouped.values()
+
+
+def _before(row: Mapping[Any, Any], end: int | None) -> Series:
+    """Return the part of a stored series that lies before step ``end``."""
+    values = array("d")
+    values.frombytes(row["values"])
+    start, every = row["start"], row["every"]
+    count = len(values) if end is None else max(0, -(-(end - start) // every))
+    return Series(start=start, every=every, values=values[:count].tolist())
+
+
+def _continues(earlier: Series, later: Series) -> bool:
+    expected = earlier.start + earlier.every * len(earlier.values)
+    return earlier.every == later.every and later.start == expected

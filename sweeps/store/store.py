@@ -1,0 +1,55 @@
+"""``Store``: the record of every sweep, in SQLite or PostgreSQL.
+
+Each group of verbs has its file: what people do with sweeps (``store_sweeps``) and to have them go
+further (``store_growth``), who drives them
+(``store_claims``), what a driver writes (``store_trials``, ``store_attempts``, ``store_records``),
+what pages read (``store_reads``, ``store_curves``, ``store_timeline``), what the mirror sends
+(``store_mirror``).
+
+Rules that no type can hold: a Store may be shared by threads and opened by several processes, but
+not carried through a fork. Every verb is one transaction: it happens in whole or not at all. Verbs
+raise StoreUnavailable when the database cannot be reached, and may then be repeated.
+"""
+
+from sweeps.store.commands.attempts import AttemptVerbs
+from sweeps.store.commands.growth import GrowthVerbs
+from sweeps.store.commands.imports import ImportVerbs
+from sweeps.store.commands.leases import ClaimVerbs
+from sweeps.store.commands.outbox import MirrorVerbs
+from sweeps.store.commands.reports import RecordVerbs
+from sweeps.store.commands.retention import RetentionVerbs
+from sweeps.store.commands.sweeps import SweepVerbs
+from sweeps.store.commands.trials import TrialVerbs
+from sweeps.store.database.schema import migrate, require_known
+from sweeps.store.queries.curves import CurveVerbs
+from sweeps.store.queries.sweeps import LookupVerbs
+from sweeps.store.queries.timeline import TimelineVerbs
+from sweeps.store.queries.trials import ReadVerbs
+
+
+class Store(
+    SweepVerbs,
+    GrowthVerbs,
+    ImportVerbs,
+    LookupVerbs,
+    RetentionVerbs,
+    ClaimVerbs,
+    TrialVerbs,
+    AttemptVerbs,
+    RecordVerbs,
+    ReadVerbs,
+    CurveVerbs,
+    TimelineVerbs,
+    MirrorVerbs,
+):
+    """The record of every sweep. ``Store(url)``, then ``migrate()`` once per new version."""
+
+    def migrate(self) -> None:
+        """Create the tables, or bring them to this version. Safe from several processes at once."""
+        with self._writing() as write:
+            migrate(write.conn)
+
+    def require_known_tables(self) -> None:
+        """Raise StoreIsNewer for a database that a newer version of this program has changed."""
+        with self._reading() as conn:
+            require_known(conn)

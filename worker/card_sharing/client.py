@@ -1,0 +1,102 @@
+"""A trial's side of the host of its card: finds it or starts it, and hears what its run reports."""
+
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from worker.card_sharing.process import IDLE
+from worker.card_sharing.protocol import Wire, address_lock
+from worker.card_sharing.turn_watch import TURN_LIMIT
+from worker.errors import HostLost
+from worker.report import Report
+
+_LOG = logging.getLogger(__name__)
+
+#: A host may be ending just when a guest comes.
+_ATTEMPTS = 3
+#: Seconds until a started host must listen; it loads nothing before.
+_START_LIMIT = 60.0
+_TOLD = 2000
+
+
+class HostedError(RuntimeError):
+    """What a trial raised in the host of its card, with its traceback there."""
+
+
+def hosted_reports(
+    task: dict[str, Any],
+    address: Path,
+    *,
+    idle_seconds: float = IDLE,
+    turn_limit: float = TURN_LIMIT,
+) -> Generator[Report, None, None]:
+    """Have a trial trained by the host at ``address`` and yield its reports.
+
+    A host is started where none listens, with these limits (``worker.card_sharing.turn_watch``).
+    Raises HostLost when it ends under the trial, and what the trial itself raised as a HostedError
+    of the same name. Closing the generator ends the run.
+    """
+    limits = ["--idle", str(idle_seconds), "--turn-limit", str(turn_limit)]
+    with closing(_enter(task, address, limits)) as wire:
+        while (message := wire.read()) is not None:
+            if "report" in message:
+                yield Report.model_validate(message["report"])
+            elif "log" in message:
+                _LOG.log(*message["log"])
+            elif "error" in message:
+                raise _error(**message["error"])
+            else:
+                return
+    raise HostLost(f"the host of the card's trials has ended{_last_words(address)}")
+
+
+def _enter(task: dict[str, Any], address: Path, limits: list[str]) -> Wire:
+    """A wire to a host that has accepted the task. It may be compiling for another: no limit."""
+    for _ in range(_ATTEMPTS):
+        wire = Wire(_connect(address, task["device"], limits))
+        wire.send(task)
+        if wire.read() is not None:
+            return wire
+        wire.close()
+    raise HostLost(f"no host stays at {address}{_last_words(address)}")
+
+
+def _connect(address: Path, device: str, limits: list[str]) -> socket.socket:
+    # Trials come in groups; one of them starts the host.
+    with address_lock(address):
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(address))
+        except (FileNotFoundError, ConnectionRefusedError):
+            _start(address, device, limits)
+            connection.connect(str(address))
+        return connection
+
+
+def _start(address: Path, device: str, limits: list[str]) -> None:
+    command = [sys.executable, "-m", "worker.card_sharing.process", "--address", str(address)]
+    command += ["--device", device, *limits]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_LIMIT
+    )
+    if done.returncode:
+        raise HostLost(f"the host of the card did not start: {done.stderr.strip()[-_TOLD:]}")
+
+
+def _error(name: str, text: str) -> HostedError:
+    """An error of the name it had in the host: it is told by its name."""
+    error: HostedError = type(name, (HostedError,), {})(text)
+    return error
+
+
+def _last_words(address: Path) -> str:
+    with contextlib.suppress(OSError):
+        words = address.with_suffix(".log").read_text(errors="replace").strip()
+        return f": {words[-_TOLD:]}" if words else ""
+    return ""

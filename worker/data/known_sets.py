@@ -1,0 +1,111 @@
+"""What is known about CIFAR-10 and CIFAR-100, so that a wrong file is never taken for them."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worker.data.prepared import Arrays, channel_statistics
+from worker.errors import DatasetRefused
+
+
+@dataclass(frozen=True)
+class KnownSet:
+    """A published data set: its classes, its sizes, and how to tell it is the right one."""
+
+    classes: tuple[str, ...]
+    num_train: int
+    num_test: int
+    shape: tuple[int, int, int]
+    #: Channel means and deviations of the training images, 0..255, to a tenth.
+    means: tuple[float, float, float]
+    deviations: tuple[float, float, float]
+    #: sha256 of the decoded arrays' bytes (uint8): x_train, y_train, x_test, y_test.
+    sha256: tuple[str, ...] = ()
+    #: md5 of the files of the archive for Python, as torchvision knows them.
+    python_md5: Mapping[str, str] = field(default_factory=dict)
+
+
+# Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), in the order of the
+# official archive: batches 1 to 5, then the test batch.
+CIFAR10 = KnownSet(
+    classes=tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+    num_train=50_000,
+    num_test=10_000,
+    shape=(32, 32, 3),
+    means=(125.3, 123.0, 113.9),
+    deviations=(63.0, 62.1, 66.7),
+    sha256=(
+        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+    ),
+)
+CIFAR100 = KnownSet(
+    classes=tuple(f"class-{label}" for label in range(100)),
+    num_train=50_000,
+    num_test=10_000,
+    shape=(32, 32, 3),
+    means=(129.3, 124.1, 112.4),
+    deviations=(68.2, 65.4, 70.4),
+    python_md5={
+        "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        "meta": "7973b15100ade9c7d40fb424638fde48",
+    },
+)
+KNOWN_SETS = {"cifar10": CIFAR10, "cifar100": CIFAR100}
+
+
+def check_known(name: str, arrays: Arrays) -> None:
+    """Refuse arrays that are not the data set whose name they are given."""
+    known = KNOWN_SETS.get(name)
+    if known is None:
+        return
+    counts = (len(arrays.x_train), len(arrays.x_test))
+    shape = arrays.x_train.shape[1:]
+    if counts != (known.num_train, known.num_test) or shape != known.shape:
+        raise DatasetRefused(
+            f"{name} must have {known.num_train} training and {known.num_test} test images of "
+            f"{known.shape}, got {counts[0]} and {counts[1]} of {tuple(shape)}; import it under "
+            "another name if it is another set"
+        )
+    _check_balance(name, arrays, len(known.classes))
+    if known.sha256:
+        _check_sha256(name, arrays, known.sha256)
+    _check_statistics(name, arrays, known)
+
+
+def _check_balance(name: str, arrays: Arrays, num_classes: int) -> None:
+    for part, labels in (("training", arrays.y_train), ("test", arrays.y_test)):
+        counts = np.bincount(labels, minlength=num_classes)
+        if len(counts) != num_classes or counts.min() != counts.max():
+            raise DatasetRefused(
+                f"{name} must have as many {part} images of each of its {num_classes} classes, "
+                f"got {counts.min()} to {counts.max()} over {np.count_nonzero(counts)} classes"
+            )
+
+
+def _check_sha256(name: str, arrays: Arrays, expected: tuple[str, ...]) -> None:
+    names = ("x_train", "y_train", "x_test", "y_test")
+    for part, array, digest in zip(names, arrays.parts(), expected, strict=True):
+        found = hashlib.sha256(np.ascontiguousarray(array, dtype=np.uint8).tobytes()).hexdigest()
+        if found != digest:
+            raise DatasetRefused(
+                f"{part} is not that of {name}: its sha256 must be {digest}, got {found}"
+            )
+
+
+def _check_statistics(name: str, arrays: Arrays, known: KnownSet) -> None:
+    found = channel_statistics(arrays.x_train)
+    for what, values, expected in zip(
+        ("means", "deviations"), found, (known.means, known.deviations), strict=True
+    ):
+        if not np.allclose(values, expected, rtol=0, atol=0.06):
+            rounded = tuple(round(value, 1) for value in values)
+            raise DatasetRefused(
+                f"{name}'s channel {what} must be {expected}, got {rounded}: colours are swapped "
+                "or scaled, or it is another set"
+            )

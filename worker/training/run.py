@@ -1,0 +1,269 @@
+"""Everything one run holds between two steps: what a checkpoint must bring back."""
+
+import math
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ndadam.networks.wide_resnet import WideResNet
+from worker.checkpoints import checkpoint
+from worker.checkpoints.writer import CheckpointWriter
+from worker.config.train_config import TrainConfig
+from worker.data.augment import Pixels
+from worker.data.batches import BatchStream
+from worker.data.device_data import load_run_data
+from worker.data.run_length import run_length
+from worker.networks.build import build_network
+from worker.report import Measurement, Report, Status
+from worker.steps.device import HAS_TRITON, autocast, wake_autograd
+from worker.steps.eager_steps import EagerSteps
+from worker.steps.evaluation import evaluate
+from worker.steps.metrics import Tally
+from worker.steps.optimizers import LearningRates, build_optimizer
+from worker.steps.turns import Turn
+from worker.training.provenance import peak_memory_bytes, provenance
+from worker.training.weight_dynamics import Dynamics, follow_curve
+
+
+class Stopped(Exception):
+    """``stop`` said so during an evaluation; the report is still owed."""
+
+
+class Steps(Protocol):
+    """How the optimizer steps of a run are taken."""
+
+    def take(self, step: int) -> None:
+        """Step ``step`` (from 0)."""
+
+    def judge(self, pixels: Pixels, part: Tensor, found: Tensor) -> None:
+        """Add the errors on held-out images ``part`` (N,) to ``found`` (2,); see ``Judge``."""
+
+
+def _steps_in_graph(config: TrainConfig, model: nn.Module, device: torch.device) -> bool:
+    """Whether steps can be replayed.
+
+    They are not where bits must repeat, or for other networks, which may do on the host what a
+    graph cannot hold.
+    """
+    if device.type != "cuda" or config.deterministic or not HAS_TRITON:
+        return False
+    from worker.cuda.fast_wide_resnet import is_fast  # not earlier: it loads Triton
+
+    return is_fast(model)
+
+
+class Run:
+    """One training run: its network, optimizer, data and what it has yet to report."""
+
+    def __init__(
+        self,
+        config: TrainConfig,  # resolved
+        home: Path,
+        device: torch.device,
+        measurement: Measurement | None,
+        stop: Callable[[], bool],
+        *,
+        replay_steps: bool = True,
+    ) -> None:
+        self.config, self.device, self._stop = config, device, stop
+        wake_autograd(device)
+        torch.manual_seed(config.seed)
+        self.data = load_run_data(config, home, device)
+        self.length = run_length(config, len(self.data.train_indices))
+        info = self.data.info
+        measured = measurement.model_dump_json() if measurement else "nothing"
+        #: What a checkpoint must have been written for.
+        self.key = f"{config.key()} seed {config.seed} on {info.checksum[:16]} measuring {measured}"
+        #: The same, as 0.1.0 called it before checkpoints named their images.
+        self.older_key = f"{config.key()} seed {config.seed} measuring {measured}"
+        self.model = build_network(config, info.num_classes, info.shape[2], device)
+        in_graph = replay_steps and _steps_in_graph(config, self.model, device)
+        self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
+        self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
+        self._follow = follow_curve(config, self.model, self.optimizer, self._stream.batch(0))
+        self._rates = LearningRates(config, self.optimizer, self.length, self._follow)
+        self._autocast = partial(autocast, config, device)
+        self._report_every = config.report_every or self.length.steps_per_epoch
+        self.tally = Tally()
+        self.dynamics = Dynamics(
+            config, self.model, self.optimizer, measurement, self._stream.batch(0)
+        )
+        #: Writes checkpoints beside the steps. A CPU would only lose time by it.
+        self.writer = CheckpointWriter()
+        #: Takes the steps, without what is measured around them.
+        self.steps = self._graph_steps() if in_graph else self._eager_steps()
+        #: Optimizer steps done.
+        self.step = 0
+        self._last_metrics: dict[str, float] = {}
+        self._saves_aside = device.type == "cuda"
+        self._provenance = provenance(device, info)
+        self._owes_provenance = True
+
+    def _eager_steps(self) -> Steps:
+        return EagerSteps(
+            self.config,
+            self.model,
+            self.optimizer,
+            self._rates,
+            self._stream,
+            self._autocast,
+            self.tally,
+        )
+
+    def _graph_steps(self) -> Steps:
+        from worker.cuda.graph_steps import GraphSteps  # not earlier: it loads Triton
+
+        assert isinstance(self.model, WideResNet)
+        return GraphSteps(
+            self.config,
+            self.model,
+            self.optimizer,
+            self._rates,
+            self.data.train,
+            self.data.train_indices,
+            self.length,
+            self.data.info.num_classes,
+            self.tally,
+            self.writer.finish,
+            self.dynamics,
+            sets_rates=self._follow is not None,
+        )
+
+    def take_step(self) -> None:
+        """One optimizer step."""
+        step = self.step
+        self.dynamics.before_step(step, self._next_report(step))
+        self.steps.take(step)
+        self.dynamics.after_step()
+        self.step = step + 1
+
+    def is_report_due(self) -> bool:
+        """Whether the steps done so far call for a report that has not been given."""
+        if self.tally.diverged_at is not None:
+            return True
+        return self._is_report_step(self.step) and self.tally.is_open
+
+    def report(self) -> Generator[Turn, None, Report]:
+        """The report that is due. Raises Stopped when ``stop`` interrupts its evaluation."""
+        self.tally.drain()
+        if self.tally.diverged_at is None:
+            held_out = yield from self._evaluate()
+            if held_out is not None:
+                return self._finish_report(held_out)
+            # The loss of the last batch was finite and the weights it left behind are not.
+            self.tally.diverged_at = self.step - 1
+        at = self.tally.diverged_at + 1
+        metrics = self._last_metrics | self.tally.metrics()
+        return self._make_report(at, "diverged", metrics, diverged_at_step=at)
+
+    def _finish_report(self, held_out: dict[str, float]) -> Report:
+        done = self.step == self.length.num_steps
+        metrics = self.tally.metrics() | held_out | self.dynamics.metrics()
+        if done:
+            metrics |= self.dynamics.final_metrics()
+        if self._follow is not None:
+            metrics["alpha_v"] = self._follow.last_rate
+        metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        report = self._make_report(self.step, "complete" if done else "running", metrics)
+        self._last_metrics = metrics
+        self.tally.reset()
+        return report
+
+    def _make_report(
+        self,
+        step: int,
+        status: Status,
+        metrics: dict[str, float],
+        diverged_at_step: int | None = None,
+    ) -> Report:
+        found: dict[str, Any] = {}
+        if self._owes_provenance or status != "running":
+            peak = peak_memory_bytes(self.device)
+            found = self._provenance | {"peak_memory_bytes": peak} | self.dynamics.provenance()
+            self._owes_provenance = False
+        return Report(
+            step=step,
+            num_steps=self.length.num_steps,
+            status=status,
+            metrics=metrics,
+            series=self.dynamics.take_series(),
+            diverged_at_step=diverged_at_step,
+            provenance=found,
+        )
+
+    def _next_report(self, step: int) -> int:
+        """Steps done at the first report after ``step`` of them."""
+        every = self._report_every
+        return min((step // every + 1) * every, self.length.num_steps)
+
+    def _is_report_step(self, step: int) -> bool:
+        return step % self._report_every == 0 or step == self.length.num_steps
+
+    def _evaluate(self) -> Generator[Turn, None, dict[str, float] | None]:
+        """Errors on held-out images; None when the network's outputs are not finite."""
+        data, found = self.data, {}
+        spans = []
+        if len(data.validation_indices):
+            spans.append(("validation_error", data.train, data.validation_indices))
+        if self.config.test_evaluation == "curve" or self.step == self.length.num_steps:
+            spans.append(("test_error", data.test, data.test_indices))
+        for name, pixels, indices in spans:
+            result = yield from evaluate(self.model, self.steps.judge, pixels, indices, self._stop)
+            if result is None:
+                raise Stopped
+            if not result.is_finite:
+                return None
+            found[name] = result.error
+        return found
+
+    def save(self, folder: Path | None, *, wait: bool = True) -> None:
+        """Write a checkpoint of this very moment.
+
+        A run on a card that does not ``wait`` goes on while it is written.
+        """
+        if folder is None:
+            return
+        self.tally.drain()
+        state = {
+            "config_key": self.key,
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "tally": self.tally.state(),
+            "dynamics": self.dynamics.state(),
+            "last_metrics": self._last_metrics,
+            "follow": self._follow.state_dict() if self._follow is not None else None,
+            "generator": torch.get_rng_state(),
+        }
+        if self.device.type == "cuda":
+            state["cuda_generator"] = torch.cuda.get_rng_state(self.device)
+        if wait or not self._saves_aside:
+            self.writer.finish()
+            checkpoint.save(folder, self.step, state)
+        else:
+            self.writer.begin(folder, self.step, state)
+
+    def resume(self, state: dict[str, Any] | None) -> None:
+        """Go on from a checkpoint, or from the start when there is none."""
+        if state is None:
+            return
+        self.step = state["step"]
+        self.model.load_state_dict(state["model"])
+        captured = [group.get("capturable") for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(state["optimizer"])
+        # How this run takes its steps is not for the one that wrote the checkpoint to say.
+        for group, capturable in zip(self.optimizer.param_groups, captured, strict=True):
+            if capturable is not None:
+                group["capturable"] = capturable
+        self.tally.load(state["tally"])
+        self.dynamics.load(state["dynamics"])
+        self._last_metrics = state["last_metrics"]
+        if self._follow is not None:
+            self._follow.load_state_dict(state["follow"])
+        torch.set_rng_state(state["generator"])
+        if self.device.type == "cuda" and "cuda_generator" in state:
+            torch.cuda.set_rng_state(state["cuda_generator"], self.device)

@@ -1,0 +1,56 @@
+"""One trial as a driver describes it: its run, behind the reports of the attempts before."""
+
+import logging
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any
+
+from worker.checkpoints.report_journal import ReportJournal
+from worker.checkpoints.stop_file import StopFile
+from worker.config.train_config import TrainConfig
+from worker.report import Measurement, Report
+from worker.steps.turns import Turn
+from worker.training.train import CHECKPOINT_SECONDS, train_in_turns
+
+_LOG = logging.getLogger(__name__)
+
+
+def trial_turns(task: dict[str, Any]) -> Generator[Report | Turn, None, None]:
+    """Run a trial and yield its reports, and the turn between them.
+
+    ``task`` is what ``worker.tune_trainable`` is given. What may be left out of it: ``threads``,
+    torch's for a run on a CPU (0 = as they are), ``checkpoint_seconds`` between two checkpoints,
+    ``stopped_by``, whose requests to stop are heard, and ``measurement``. An attempt that goes on
+    where another ended first reports again what that one did. Without a final report a stop was
+    requested; the checkpoint stands.
+    """
+    config = TrainConfig.model_validate({**task["config"], "device": task["device"]})
+    measurement = task.get("measurement")
+    turns = train_in_turns(
+        config,
+        data_home=task["data_home"],
+        checkpoint_dir=task["checkpoint_dir"],
+        checkpoint_seconds=task.get("checkpoint_seconds", CHECKPOINT_SECONDS),
+        measurement=Measurement.model_validate(measurement) if measurement else None,
+        stop=StopFile(task["checkpoint_dir"], task.get("stopped_by", "")),
+        threads=task.get("threads", 0),
+    )
+    journal = ReportJournal(task["checkpoint_dir"])
+    with closing(turns):
+        for report in journal.replay():
+            yield report
+            if report.status != "running":
+                return
+        for item in turns:
+            if isinstance(item, Report):
+                _LOG.info(_line(item))
+                journal.append(item)
+            yield item
+
+
+def _line(report: Report) -> str:
+    shown = ("train_loss", "train_error", "validation_error", "test_error", "images_per_second")
+    metrics = "  ".join(
+        f"{name} {report.metrics[name]:.5g}" for name in shown if name in report.metrics
+    )
+    return f"step {report.step}/{report.num_steps}  {report.status}  {metrics}"

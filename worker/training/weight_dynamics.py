@@ -1,0 +1,188 @@
+"""Weight dynamics of a run: one step's worth before each report, and measured series."""
+
+import math
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from ndadam import EffectiveLR, logit_penalty, probe
+from ndadam.dynamics.effective_lr import Phase
+from ndadam.invariance.probe import ProbeResult
+from ndadam.matching.closed_loop import FollowCurve
+from worker.config.schedules import piecewise_linear
+from worker.config.train_config import TrainConfig
+from worker.report import Measurement, Series
+from worker.training.layer_meter import LayerMeter
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Dynamics:
+    """Watches how far each layer's weight vectors move, and records it step by step if asked."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: nn.Module,
+        optimizer: Optimizer,
+        measurement: Measurement | None,
+        batch: Batch,  # of the first step
+    ) -> None:
+        self._meter = LayerMeter(config, model, optimizer)
+        self._recorder = (
+            Recorder(config, model, optimizer, measurement, batch) if measurement else None
+        )
+
+    def before_step(self, step: int, report_step: int) -> None:
+        """Call before step ``step``; the next report comes after ``report_step`` steps."""
+        self._meter.before_step(step, report_step)
+        if self._recorder is not None:
+            self._recorder.before_step(step)
+
+    def after_step(self) -> None:
+        """Call after every step."""
+        self._meter.after_step()
+
+    @property
+    def phase(self) -> Phase:
+        """What the record does around the next optimizer step: a graph holds one phase."""
+        return self._recorder.phase if self._recorder is not None else Phase.PASSED
+
+    def replayed(self) -> None:
+        """Call after a step that was a replay, which calls no hook of the optimizer."""
+        if self._recorder is not None:
+            self._recorder.replayed()
+
+    def metrics(self) -> dict[str, float]:
+        """Per layer, of the last step before this report."""
+        return self._meter.metrics()
+
+    def final_metrics(self) -> dict[str, float]:
+        """What the whole record says, for the last report."""
+        return self._recorder.summary() if self._recorder is not None else {}
+
+    def take_series(self) -> dict[str, Series]:
+        """Records since the last call."""
+        return self._recorder.take_series() if self._recorder is not None else {}
+
+    def provenance(self) -> dict[str, Any]:
+        """Which weight vectors the loss does not see the size of."""
+        return {"probe": self._recorder.probed} if self._recorder is not None else {}
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        recorder = self._recorder.state() if self._recorder is not None else None
+        return {"meter": self._meter.state(), "recorder": recorder}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``."""
+        self._meter.load(state["meter"])
+        if self._recorder is not None:
+            self._recorder.load(state["recorder"])
+
+
+def probed(config: TrainConfig, model: nn.Module, batch: Batch) -> ProbeResult:
+    """Which weight vectors the config's loss does not see the size of."""
+
+    def loss(network: nn.Module, images_and_labels: Batch) -> Tensor:
+        logits = network(images_and_labels[0])
+        value = F.cross_entropy(logits, images_and_labels[1])
+        if config.lambda_c is not None:
+            value = value + logit_penalty(logits, config.lambda_c)
+        return value
+
+    return probe(model, batch, loss)
+
+
+def follow_curve(
+    config: TrainConfig, model: nn.Module, optimizer: Optimizer, batch: Batch
+) -> FollowCurve | None:
+    """Closed-loop control of alpha_v where the config has a curve to follow."""
+    if config.follow is None:
+        return None
+    found = probed(config, model, batch)
+    return FollowCurve(model, optimizer, piecewise_linear(config.follow), probe=found)
+
+
+class Recorder:
+    """Records weight dynamics in the window of a ``Measurement``."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: nn.Module,
+        optimizer: Optimizer,
+        measurement: Measurement,
+        batch: Batch,
+    ) -> None:
+        self._measurement = measurement
+        found = probed(config, model, batch)
+        self.probed = {
+            "counts": found.counts(),
+            "layers": found.layer_classes(),
+            "limited_by_eps": list(found.limited_by_eps),
+        }
+        self._effective = EffectiveLR(
+            model,
+            optimizer,
+            every=measurement.every,
+            shadow_betas=measurement.shadow_betas,
+            probe=found,
+            # It records the steps that ``every`` divides; counted from the window's start.
+            first_step=-measurement.start,
+        )
+
+    def before_step(self, step: int) -> None:
+        window = self._measurement
+        self._effective.recording = window.start <= step and (
+            window.stop is None or step < window.stop
+        )
+
+    @property
+    def phase(self) -> Phase:
+        return self._effective.phase
+
+    def replayed(self) -> None:
+        self._effective.replayed()
+
+    def take_series(self) -> dict[str, Series]:
+        """Records since the last call; they end before the first that is NaN or infinite."""
+        record = self._effective.drain()
+        named = {"effective_lr": record.effective_lr}
+        if record.shadow_step:
+            named["shadow_step"] = record.shadow_step
+        if self._measurement.per_layer:
+            for layer, values in record.layers.items():
+                named[f"effective_lr/{layer}"] = values.effective_lr
+        finite = min(map(_finite_length, named.values()))
+        if not finite:
+            return {}
+        start = record.steps[0] + self._measurement.start
+        every = self._measurement.every
+        return {
+            name: Series(start=start, every=every, values=values[:finite])
+            for name, values in named.items()
+        }
+
+    def summary(self) -> dict[str, float]:
+        """Gain A of the shadow moments and kappa of the balance law, where they were measured."""
+        metrics: dict[str, float] = {}
+        if (gain := self._effective.gain()) is not None:
+            metrics |= {"gain": gain.overall, "gradient_memory": gain.memory}
+            metrics |= {f"gain/{layer}": value for layer, value in gain.layers.items()}
+        if (balance := self._effective.balance()) is not None:
+            metrics |= {"kappa": balance.kappa, "balance_residual": balance.residual}
+            metrics |= {f"kappa/{layer}": value for layer, value in balance.layers.items()}
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        return self._effective.state_dict()
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._effective.load_state_dict(state)
+
+
+def _finite_length(values: list[float]) -> int:
+    return next((i for i, value in enumerate(values) if not math.isfinite(value)), len(values))
