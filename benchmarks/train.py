@@ -45,7 +45,7 @@ from benchmarks.training_times import (
     whole_run,
 )
 from worker.config.train_config import TrainConfig
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.data.prepared import Arrays, dataset_info, default_home, list_datasets, write_dataset
 
 Row = dict[str, Any]

@@ -13,8 +13,7 @@ from dashboards.sweep_pages import sweep as sweep_pages
 from dashboards.sweep_pages import trial as trial_pages
 from dashboards.sweep_pages.trial import CheckpointFile, ListCheckpoints, ReadLog
 from dashboards.web import static_files
-from dashboards.web.ports import Submitting
-from dashboards.web.steering import Steering
+from dashboards.web.ports import Steering, Submitting
 from sweeps.store.store import Store
 
 #: In the order in which addresses are matched: what is literal before what is a pattern.

@@ -1,8 +1,11 @@
-"""Files that are there whole or not at all, whatever stops the one who writes them."""
+"""Writes files that are whole or absent, whatever stops the writer.
+
+A file that a person named as an output is replaced only by a whole one.
+"""
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -45,3 +48,22 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_asked(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write ``pieces`` to ``path``; its folder is made. A pipe or a device gets them as they come.
+
+    Raises OSError that names ``path``; a file of before is then untouched, and no piece of the new
+    one stays.
+    """
+    # The file that a link names is replaced, not the link.
+    target = path.resolve()
+    try:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as pipe:
+                pipe.writelines(pieces)
+            return
+        with whole_file(target) as file:
+            file.writelines(pieces)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

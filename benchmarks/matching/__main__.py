@@ -137,7 +137,7 @@ def _part(part: str, shop: Workshop, asked: argparse.Namespace) -> Callable[[], 
 
 def _prepare_digits(home: Path) -> None:
     if "digits" not in [info.name for info in list_datasets(home)]:
-        from worker.data.digits import prepare_digits  # wants scikit-learn
+        from worker.data.fetch import prepare_digits  # wants scikit-learn
 
         prepare_digits(home)
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from benchmarks.lockstep import MatchOutcome, TrainedRun, run_matches
 from benchmarks.matching.training import StopTime, Workshop
-from ndadam.matching.verdict import Pair, log_ratio, rms_log_error, smooth
+from ndadam.matching.verdict import Pair, log_ratio, rms_log_error
+from ndadam.statistics.blocked_means import smooth
 from ndadam.theory.laws import lr_of_effective_lr
 from ndadam.theory.prediction import predict, stationary_effective_lr
-from sweeps.match.match_series import Recorded, rms_over
 from sweeps.match.match_spec import MatchSpec
+from sweeps.match.runs import Recorded, rms_over
 from worker.config.train_config import TrainConfig
 from worker.report import Measurement
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict
 
-from benchmarks.matching.training import Job, SeenRun, clock_for, write_whole
+from benchmarks.matching.jobs import Job, SeenRun, clock_for, write_whole
 from worker.card_sharing.round_robin import SideBySide, Turns
 from worker.config.train_config import TrainConfig
 from worker.report import Measurement, Report

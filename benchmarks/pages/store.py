@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.analysis.driver_analysis import driver_analysis
+from sweeps.analysis.whole import driver_analysis
 from sweeps.records import AttemptEnd, Claim, NewTrial, SweepState, TrialReports, TrialState
 from sweeps.store.database.tables import attempts, metric_names, metrics
 from sweeps.store.store import Store

@@ -18,7 +18,7 @@ from benchmarks.sweep.store import made_up
 from sweeps.cluster.free_port import free_port
 from sweeps.records import AttemptEnd, SweepState, TrialReports, TrialState
 from sweeps.store.store import Store
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.report import Report
 
 TRIALS, SWEEPS = 10_000, 1_000

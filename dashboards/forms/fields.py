@@ -1,4 +1,4 @@
-"""The fields of the form that makes a sweep: where each stands in a spec, and what it says."""
+"""Fields of the two forms, new sweep and new match: where each stands in a spec, and its label."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -7,7 +7,9 @@ from markupsafe import Markup
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from dashboards.web.posted_form import control_id
 from dashboards.wording.formatting import caption, config_value
+from ndadam.theory.prediction import CRITERIA, Level
 from sweeps.spec.sweep_spec import Objective, Sampler
 from worker.config.train_config import Optimizer, Recipe, TrainConfig
 
@@ -47,11 +49,6 @@ class FieldGroup:
     fields: tuple[FormField, ...]
 
 
-def control_id(path: str) -> str:
-    """Id of the control of a path, for labels and for links to it."""
-    return "field-" + path.replace(".", "-").replace("_", "-")
-
-
 def config_field(owner: str, name: str, hint: str = "", choices: tuple[str, ...] = ()) -> FormField:
     """A field of the training config: of ``base``, or of a match's ``source`` or ``target``."""
     kind: FieldKind = "choice" if choices else "value"
@@ -77,6 +74,7 @@ NAME_GROUP = FieldGroup(
         spec_field("notes", "Notes", "", "long"),
     ),
 )
+
 DATASET_FIELD = spec_field(DATASET, "Data set", "a prepared one", "text")
 
 GROUPS = (
@@ -146,6 +144,7 @@ GROUPS = (
         ),
     ),
 )
+
 #: Groups that stand above what varies.
 ABOVE = 3
 
@@ -158,10 +157,78 @@ VARIED = tuple(
         )
     )
 )
+
 #: Cells of one varied field, and which of them its kind uses.
 CELLS = ("low", "high", "step", "log", "values", "when")
+
 KIND_CELLS = {
     "float": ("low", "high", "step", "log", "when"),
     "int": ("low", "high", "step", "log", "when"),
     "choice": ("values", "when"),
 }
+
+#: Schedules that are words; points are typed as YAML. An epoch has no length in a match.
+_SCHEDULES = ("constant", "cosine")
+
+MATCH_GROUPS = (
+    NAME_GROUP,
+    FieldGroup(
+        "Source: the optimizer that is tuned",
+        (
+            config_field("source", "optimizer", "", get_args(Optimizer)),
+            config_field("source", "lr", "SGD, Adam, AdamW"),
+            config_field("source", "momentum", "SGD; published value if unset"),
+            config_field("source", "weight_decay", "published value if unset"),
+            config_field("source", "alpha_v", "ND-Adam"),
+            config_field("source", "alpha_s", "ND-Adam"),
+        ),
+    ),
+    FieldGroup(
+        "Target: its rate is what the match finds",
+        (
+            config_field("target", "optimizer", "", get_args(Optimizer)),
+            config_field("target", "alpha_s", "ND-Adam; published value if unset"),
+            config_field("target", "momentum", "SGD; published value if unset"),
+            config_field("target", "weight_decay", "published value if unset"),
+        ),
+    ),
+    FieldGroup(
+        "What both train",
+        (
+            DATASET_FIELD,
+            config_field(
+                "base", "recipe", "of the paper; where unset values come from", get_args(Recipe)
+            ),
+            config_field("base", "depth", "6n + 4"),
+            config_field("base", "widen_factor"),
+            config_field("base", "batch_size"),
+            spec_field("base.steps", "Length (steps)", "of every run but short calibrations"),
+            config_field("base", "lr_schedule", "shared; points as YAML", _SCHEDULES),
+            config_field("base", "gamma_c", "off if unset"),
+            config_field("base", "lambda_c", "off if unset"),
+        ),
+    ),
+    FieldGroup(
+        "How it is judged",
+        (
+            spec_field("criterion", "Criterion", "what is made equal", choices=tuple(CRITERIA)),
+            spec_field(
+                "level", "Level", "to choose where momentum and β₁ differ", choices=get_args(Level)
+            ),
+            spec_field("tolerance", "Tolerance", "largest ratio, minus 1"),
+            spec_field("replicates", "Seeds", "of source and verdict runs"),
+            spec_field("max_corrections", "Corrections at most", "0: the prediction is judged"),
+            spec_field("calibration_replicates", "Seeds per correction"),
+        ),
+    ),
+    FieldGroup(
+        "Resources and limits",
+        (
+            spec_field("resources.cpus", "CPU cores per trial", "1 if unset"),
+            spec_field("resources.gpus", "GPUs per trial", "1, or a share of one"),
+            spec_field("concurrency", "Trials at once", "unset: as many as fit"),
+            spec_field("budget.gpu_hours", "At most GPU time (h)"),
+            spec_field("budget.wall_seconds", "At most time (s)"),
+        ),
+    ),
+)

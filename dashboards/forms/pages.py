@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from dashboards.forms.fields import DATASET, KIND_CELLS, VARIED, control_id
+from dashboards.forms.fields import DATASET, KIND_CELLS, VARIED
 from dashboards.forms.shapes import MATCH, SWEEP, FormShape
 from dashboards.forms.spec_form import (
     FormValues,
@@ -22,7 +22,7 @@ from dashboards.forms.spec_form import (
 )
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.ports import Checked, Refused, Submitting
-from dashboards.web.posted_form import SentDep
+from dashboards.web.posted_form import SentDep, control_id
 from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep
 from sweeps.spec.presets import preset_names, read_preset

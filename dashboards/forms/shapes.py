@@ -1,4 +1,8 @@
-"""The two forms that hand in a spec: of a sweep, and of a match. They differ in their fields."""
+"""The two forms that submit a spec, of a sweep and of a match; they differ in their fields.
+
+Also builds the form of a sweep around a match's result: the target at the matched rate, and the
+rate varied.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,13 +10,61 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dashboards.forms.fields import ABOVE, GROUPS, FieldGroup, FormField
-from dashboards.forms.match_fields import MATCH_GROUPS
-from dashboards.forms.match_sweep import sweep_from_match
+from dashboards.forms.fields import ABOVE, GROUPS, MATCH_GROUPS, FieldGroup, FormField
 from dashboards.forms.spec_form import small_spec
+from dashboards.match.view import matched_rate, rate_name_of
 from sweeps.match.match_spec import MatchSpec
 from sweeps.records import Kind, Sweep
 from sweeps.spec.sweep_spec import SweepSpec
+
+#: Half and double the matched rate: wide enough to see the optimum, narrow enough to resolve it.
+SPREAD = 2.0
+
+
+def sweep_from_match(match: Sweep) -> dict[str, Any]:
+    """Values of a SweepSpec: the target's settings, its rate in a log range around the match.
+
+    Without a rate yet, the rate is left to be typed in.
+    """
+    spec, name = match.spec, rate_name_of(match)
+    rate = matched_rate(match)
+    base = {
+        field: value
+        for field, value in {**(spec.get("base") or {}), **(spec.get("target") or {})}.items()
+        if value is not None and field != name
+    }
+    notes = f"Around the rate of the match {match.name} ({match.id})."
+    if base.get("validation_fraction") == 0:
+        # A match measures no error and may train on every image; a sweep chooses by held-out ones.
+        del base["validation_fraction"]
+        notes += " Some of the images that the match trained on are held out here."
+    schedule = ((match.result or {}).get("verdict") or {}).get("schedule")
+    if schedule:
+        base |= {"lr_schedule": schedule}
+        base.setdefault("alpha_s_schedule", (spec.get("base") or {}).get("lr_schedule", "cosine"))
+    domain: dict[str, Any] = {"kind": "float", "log": True}
+    if rate is not None:
+        domain |= {"low": _digits(rate / SPREAD), "high": _digits(rate * SPREAD)}
+    sweep: dict[str, Any] = {
+        "name": f"{match.name}-around-the-match"[:100],
+        "base": base,
+        "space": {name: domain},
+        "sampler": "random",
+        "num_points": 8,
+        "replicates": 3,
+        "tags": list(match.tags),
+        "notes": notes,
+    }
+    if rate is not None:
+        sweep["initial_points"] = [{name: _digits(rate)}]
+    if spec.get("resources"):
+        sweep["resources"] = spec["resources"]
+    return sweep
+
+
+def _digits(value: float) -> float:
+    """Four significant digits: more would claim what no interval supports."""
+    return float(f"{value:.4g}")
 
 
 @dataclass(frozen=True)
@@ -64,6 +116,7 @@ SWEEP = FormShape(
         "replicates": 3,
     },
 )
+
 MATCH = FormShape(
     "match",
     MatchSpec,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from dashboards.paper.document_figures import drawn_figures
 from dashboards.paper.wording import point_name, points
-from dashboards.report.document import Block, Document, Heading, Listing, Paragraph, Table
+from dashboards.report.blocks import Block, Document, Heading, Listing, Paragraph, Table
 from dashboards.wording.formatting import signed
 from sweeps.paper.comparison import (
     ArmDifference,

@@ -1,4 +1,4 @@
-"""A report as a list of parts, and the three forms it is written in: HTML, Markdown, LaTeX.
+"""The three forms a report is written in: HTML, Markdown, LaTeX.
 
 Every form is made of the same parts, so a number is the same in all of them. HTML and Markdown
 are one file with the figures inside; LaTeX names figures that lie beside it as PDF.
@@ -7,82 +7,19 @@ are one file with the figures inside; LaTeX names figures that lie beside it as 
 import base64
 import html
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from dashboards.report.drawing import Drawing
-from dashboards.report.latex import latex_text, notes_latex
-from dashboards.report.latex_preamble import latex_preamble
-from dashboards.report.latex_tables import latex_table
+from dashboards.report.blocks import (
+    Block,
+    Document,
+    Heading,
+    Listing,
+    Notes,
+    Paragraph,
+    Picture,
+    Table,
+)
+from dashboards.report.latex import latex_preamble, latex_table, latex_text, notes_latex
 from dashboards.wording.markdown_notes import markdown, part_of_markdown
-
-#: What a number begins with; "–" stands for none.
-_NUMERIC = set("0123456789+-−–")
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A title within the report; level 2 is a section."""
-
-    text: str
-    level: int = 2
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Sentences."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Notes:
-    """What somebody wrote in Markdown."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A list of sentences."""
-
-    items: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as people read them. Columns of numbers are set to the right."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str = ""
-
-    def is_numeric(self, column: int) -> bool:
-        """Whether every cell of a column begins with a number, or says that there is none."""
-        return column > 0 and all(row[column][:1] in _NUMERIC for row in self.rows)
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawn figure with what it shows in words."""
-
-    drawing: Drawing
-    caption: str
-
-
-Block = Heading | Paragraph | Notes | Listing | Table | Picture
-
-
-@dataclass(frozen=True)
-class Document:
-    """A whole report."""
-
-    title: str
-    blocks: tuple[Block, ...]
-
-    def pictures(self) -> list[Picture]:
-        """Its figures, in order."""
-        return [block for block in self.blocks if isinstance(block, Picture)]
-
 
 # --- HTML ----------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from dashboards.report.document import Document, Picture, to_html, to_latex, to_markdown
-from worker.asked_files import write_asked
+from dashboards.report.blocks import Document, Picture
+from dashboards.report.document import to_html, to_latex, to_markdown
+from worker.atomic_file import write_asked
 
 Form = Literal["html", "md", "latex"]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dashboards.plots.figure import inks
 from dashboards.plots.scales import is_number
-from dashboards.report.document import Block, Heading, Listing, Picture, Table
+from dashboards.report.blocks import Block, Heading, Listing, Picture, Table
 from dashboards.report.drawing import Cloud, cloud_chart
 from dashboards.wording.formatting import choice_word, number, quantity_value, upper_first
 from dashboards.wording.importance_notes import branch_name, importance_notes

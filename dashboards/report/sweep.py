@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dashboards.plots.figure import OPTIMIZER_COLOURS, dash, inks
-from dashboards.report.document import (
+from dashboards.report.blocks import (
     Block,
     Document,
     Heading,

@@ -7,9 +7,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from dashboards.web.error_pages import PageRoute, error_page, sentence
-from dashboards.web.ports import Refused
+from dashboards.web.ports import VERBS, Refused, Steering
 from dashboards.web.posted_form import SentDep
-from dashboards.web.steering import VERBS, Steering
 from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep, address, mlflow_experiment
 from sweeps.errors import SweepStateConflict

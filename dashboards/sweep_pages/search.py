@@ -8,10 +8,9 @@ from fastapi.responses import Response
 from dashboards.plots.answers import Form, plot_answer
 from dashboards.plots.contour import both_numeric, contour_plot
 from dashboards.plots.figure import Plot
-from dashboards.plots.importance import importance_plot
+from dashboards.plots.importance import importance_plot, variance_plot
 from dashboards.plots.parallel import parallel_plot
 from dashboards.plots.timeline import timeline_plot
-from dashboards.plots.variance_plot import variance_plot
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points, kept
 from dashboards.wording.importance_notes import why_no_importance

@@ -1,4 +1,4 @@
-"""What the forms of sweeps and matches ask of the service: check a spec, and queue it."""
+"""What the pages ask of the service: check a spec, queue it, and the actions of a sweep."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,3 +75,21 @@ class Submitting(Protocol):
         Raises:
             Refused: With the fields that are refused, and why.
         """
+
+
+#: Verbs of the buttons: those of the API's routes, and ``label`` for tags and notes.
+VERBS = ("pause", "resume", "cancel", "retry", "extend", "confirm", "label")
+
+
+class Steering(Protocol):
+    """The service's side of a sweep's buttons, by the rules of its API."""
+
+    def act(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> str:
+        """Carry out one of ``VERBS`` with what its form asks for; return the sweep to show next.
+
+        Raises SweepsError where the sweep's state forbids it, submitting.Refused for values that
+        the API would refuse.
+        """
+
+    def delete(self, sweep_id: str) -> bool:
+        """Delete a sweep in whatever state; whether it is gone. False: its trials stop first."""

@@ -28,3 +28,8 @@ async def _sent(request: Request) -> dict[str, str]:
 
 #: The pairs of the form that a request carries.
 SentDep = Depends(_sent)
+
+
+def control_id(path: str) -> str:
+    """Id of the control of a path, for labels and for links to it."""
+    return "field-" + path.replace(".", "-").replace("_", "-")

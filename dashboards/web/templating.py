@@ -7,7 +7,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from dashboards.forms.fields import control_id
+from dashboards.web.posted_form import control_id
 from dashboards.web.static_files import asset_url, plotly_map_style_ids
 from dashboards.wording import formatting
 from dashboards.wording.markdown_notes import markdown

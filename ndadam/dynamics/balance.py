@@ -5,8 +5,8 @@ With c_t = <w_{t-1}, buf_t>, Q_t = ||w_t - w_{t-1}||^2 and R_t = ||w_t||^2, SGD'
     2 lr_t c_t = Q_t - (R_t - R_{t-1})
     c_t = mu (c_{t-1} - Q_{t-1} / lr_{t-1}) + lambda R_{t-1} + <g_t, w_{t-1}>
 
-so growth by updates, decay and radial gradients balance exactly, stationary or not.
-N weight vectors.
+so growth by updates, decay and radial gradients balance exactly, stationary or not. An update is
+split into the part of the loss and the part of weight decay. Shapes: N weight vectors.
 """
 
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ndadam.dynamics.flat_buffer import RowBuffer
+from ndadam.dynamics.group_rates import GroupSettings
 
 
 class BalanceSums:
@@ -83,3 +84,49 @@ class BalanceSums:
         if not self._has_previous:  # older states have zeros there
             self._previous.fill_(torch.nan)
         self.steps = state["steps"]
+
+
+class DecaySplit:
+    """The share of SGD's momentum that comes from weight decay.
+
+    dw = dw^l + dw^p with dw^p = -lr buf^p and buf^p <- mu buf^p + lambda w
+    (arXiv:1709.04546, Sec. 5.1). N vectors hold P elements.
+    """
+
+    def __init__(self, rows: RowBuffer, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.buffer = rows.elements()  # (P,) buf^p
+
+    def update(self, w: Tensor) -> None:
+        """Take in the weights (P,) before one step."""
+        for group, elements, _ in self.settings.spans:
+            options = self.settings.optimizer.param_groups[group]
+            part = self.buffer[elements]
+            part.mul_(options["momentum"]).add_(w[elements], alpha=options["weight_decay"])
+
+    def pairs(self, w: Tensor, dw: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Which inner products ``ratios`` takes, as pairs of (P,)."""
+        return [(dw, self.buffer), (self.buffer, self.buffer), (w, self.buffer)]
+
+    def ratios(
+        self,
+        dots: Tensor,  # (3, N) of ``pairs``
+        dw_w: Tensor,  # (N,) <dw, w>
+        lr: Tensor,  # (N,)
+    ) -> Tensor:
+        """Projection ratio per vector on dw^p (the paper's Fig. 1(a)) and on -w: (2, N)."""
+        dw_p, p_p, w_p = dots
+        # <dw^l, dw^p> / ||dw^p||^2 = <dw, dw^p> / ||dw^p||^2 - 1, and the same along w.
+        return torch.stack([-dw_p / (lr * p_p) - 1, -dw_w / (lr * w_p) - 1])
+
+    def tensors(self) -> list[Tensor]:
+        """All that ``update`` changes."""
+        return [self.buffer]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, as copies."""
+        return {"buffer": self.buffer.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict()``."""
+        self.buffer.copy_(state["buffer"])

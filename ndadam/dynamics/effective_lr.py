@@ -17,8 +17,7 @@ from torch.optim import Optimizer
 from ndadam.checks import refuse_unless_whole
 from ndadam.cuda import is_capturing
 from ndadam.dynamics.average_over_units import Headline
-from ndadam.dynamics.balance import BalanceSums
-from ndadam.dynamics.decay_split import DecaySplit
+from ndadam.dynamics.balance import BalanceSums, DecaySplit
 from ndadam.dynamics.flat_buffer import RowBuffer
 from ndadam.dynamics.group_rates import GroupSettings
 from ndadam.dynamics.records import Balance, DynamicsRecord, Gain, LayerDynamics

@@ -1,26 +1,23 @@
 """Which parameters of an optimizer take the fused step, and what the step has to know of them."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ndadam.cuda import HAS_TRITON, is_capturing
 from ndadam.vectors.moments import Pair
-from ndadam.vectors.turning import has_values
 
 if TYPE_CHECKING:
     from ndadam.fused.launch import FusedGroup
     from ndadam.fused.plan import FusedPlan
     from ndadam.fused.step import FusedStep
 
-_HAS_TRITON = torch.version.hip is None and importlib.util.find_spec("triton") is not None
-
 
 def new_fused_step() -> "FusedStep | None":
     """The fused step of one optimizer, None where Triton is not installed."""
-    if not _HAS_TRITON:
+    if not HAS_TRITON:
         return None
     from ndadam.fused.step import FusedStep
 
@@ -49,7 +46,7 @@ def check_fused(group: dict[str, Any]) -> None:
         return
     if group["foreach"]:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-    if not _HAS_TRITON:
+    if not HAS_TRITON:
         raise RuntimeError("fused=True needs Triton, which is not installed; leave fused out")
     for p in group["params"]:
         if not p.is_cuda:
@@ -57,11 +54,6 @@ def check_fused(group: dict[str, Any]) -> None:
                 f"fused=True needs parameters on a CUDA device, got one of shape {tuple(p.shape)} "
                 f"on {p.device}; leave fused out to have it chosen"
             )
-
-
-def runs_kernels(p: Tensor) -> bool:
-    """Whether Triton's kernels run where ``p`` is."""
-    return p.is_cuda and has_values(p)
 
 
 def wants_fused(group: dict[str, Any], *, compiled: bool = False) -> bool:
@@ -97,7 +89,7 @@ def fused_group(pairs: Sequence[Pair], group: dict[str, Any]) -> "FusedGroup":
 
 def refuse_new_state_in_capture(p: Tensor) -> None:
     """Refuse a first step inside a CUDA graph capture: each replay would be a first step."""
-    if p.is_cuda and torch.cuda.is_current_stream_capturing():
+    if is_capturing(p.device):
         raise RuntimeError(
             "NDAdam cannot create its state inside a CUDA graph capture: take one step with these "
             "parameters before capturing"
@@ -121,7 +113,7 @@ def prepare_capture(
         RuntimeError: In a capture: without ``capturable``; for parameters whose steps are counted
             on the host; with a learning rate that is a number, which every replay would repeat.
     """
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if is_capturing(device):
         _refuse_unsafe_capture(group, is_fused=is_fused)
     elif group["capturable"]:
         lr = group["lr"]

@@ -17,8 +17,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from ndadam.cuda import is_capturing
-from ndadam.fused.choice import runs_kernels
+from ndadam.cuda import is_capturing, runs_kernels
 from ndadam.fused.launch import ELEMENT_TYPES, FusedGroup, Launch, places
 from ndadam.fused.table import Operands, rows_of, same_strides
 from ndadam.vectors.sharding import is_distributed

@@ -1,11 +1,14 @@
 """The pass of a probe: loss and gradients on a copy of a model, in numbers fine enough to judge.
 
-In float64 where the model allows it. A model that casts on the way, or whose device has no float64,
-is probed in float32: an invariant vector's |cos| is 1e-6 there, far below any threshold.
+In float64 if the model allows it. A model that casts on the way, or whose device has no float64,
+is probed in float32: an invariant vector's |cos| is 1e-6 there, far below any threshold. The copy
+leaves the model and the state of the random generators as they were.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +16,38 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ndadam.invariance.model_copy import copy_of, same_randomness_after
 from ndadam.invariance.residual_streams import Stream, find_streams
 from ndadam.vectors.weight_vectors import WeightVectors, refuse_without_vectors, weight_vectors
+
+
+def copy_of(model: nn.Module) -> nn.Module:
+    """A deep copy. Raises ValueError for a model that keeps what cannot be copied, by name."""
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        kept = [
+            f"{prefix}.{name}" if prefix else name
+            for prefix, module in model.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, Tensor) and value.grad_fn is not None
+        ]
+        what = (
+            f"it keeps tensors of an earlier forward pass in {', '.join(kept)}; set them to None"
+            if kept
+            else str(error)
+        )
+        raise ValueError(f"model must be one that can be copied, and cannot: {what}") from error
+
+
+def same_randomness_after() -> AbstractContextManager[Any]:
+    """Put torch's generators of the CPU and of every card back at the end.
+
+    Of every card, because ``torch.manual_seed`` seeds them all, wherever a model is.
+    """
+    is_in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    count = torch.cuda.device_count() if is_in_use else 0
+    return torch.random.fork_rng(devices=range(count))
+
 
 Loss = Callable[[nn.Module, Any], Tensor]
 
@@ -27,6 +59,7 @@ _EPS_AT = {
     "layer_norm": 4,
     "rms_norm": 3,
 }
+
 #: As good as none, and no division by zero where an output does not vary.
 _NO_EPS = 1e-20
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ndadam.dynamics.effective_lr import EffectiveLR
 from ndadam.dynamics.records import DynamicsRecord
-from ndadam.invariance.model_copy import copy_of, same_randomness_after
+from ndadam.invariance.passes import copy_of, same_randomness_after
 from ndadam.invariance.probe import ProbeResult
 from ndadam.matching.torch_settings import build_optimizer
 from ndadam.theory.lag import Factor

@@ -13,7 +13,7 @@ from operator import mul
 from statistics import fmean
 from typing import Literal
 
-from ndadam.statistics.blocked_means import MeanError, block_error, moving_average
+from ndadam.statistics.blocked_means import MeanError, block_error, moving_average, smooth
 from ndadam.statistics.inference import CONFIDENCE, equivalence_of_logs
 from ndadam.statistics.seed_interval import difference_error, seed_interval
 from ndadam.theory.decay_memory import (
@@ -269,15 +269,6 @@ def correct_rate(
 
 
 # --- Over the whole run --------------------------------------------------------------------------
-
-
-def smooth(values: Sequence[float], width: int, *, power: int = 2) -> list[float]:
-    """Means over consecutive stretches of ``width`` values; a short rest is dropped.
-
-    ``power`` 2 gives root mean squares, 1 plain means.
-    """
-    stretches = range(0, len(values) - width + 1, width)
-    return [fmean(v**power for v in values[i : i + width]) ** (1 / power) for i in stretches]
 
 
 def fraction_inside(source: Sequence[float], target: Sequence[float], tolerance: float) -> float:

@@ -1,9 +1,32 @@
-"""Batch normalisation over all processes, for networks whose scales are constants too."""
+"""Batch normalisation whose scale is constant, and its form that averages over all processes."""
 
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class FixedScaleBatchNorm2d(nn.BatchNorm2d):
+    """Batch normalisation whose scale is 1 and not trained; the bias is trained.
+
+    The paper's "w/o scaling factors". The scale is a buffer, so that no parameter exists that
+    never receives a gradient, and a tensor of ones, because cuDNN wants one.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__(num_features, eps=eps, momentum=momentum)
+        del self.weight
+        self.register_buffer("weight", torch.ones(num_features), persistent=False)
+
+
+class FixedScaleBatchNorm1d(nn.BatchNorm1d):
+    """Batch normalisation whose scale is 1 and not trained; the bias is trained."""
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__(num_features, eps=eps, momentum=momentum)
+        del self.weight
+        self.register_buffer("weight", torch.ones(num_features), persistent=False)
 
 
 def convert_sync_batchnorm(model: nn.Module, process_group: Any = None) -> nn.Module:

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.nn.utils import skip_init
 
 from ndadam.networks.batch_norm_softmax import BatchNormSoftmax
+from ndadam.networks.fixed_scale_norm import FixedScaleBatchNorm2d
 
 #: (parameter, channel): row r of the parameter writes to channel + r of the residual stream.
 Writer = tuple[Tensor, int]
@@ -25,22 +26,9 @@ Norm = Callable[[int], nn.BatchNorm2d]
 
 _STEM_WIDTH = 16
 # Slope of the TensorFlow code that the paper's Table 1 is based on.
-_LEAKY_SLOPE = 0.1
+LEAKY_SLOPE = 0.1
 # Variance times fan-in of the initial weights.
-_INIT_GAIN: dict[str, float] = {"fan_in_normal": 1.0, "kaiming_normal": 2.0}
-
-
-class FixedScaleBatchNorm2d(nn.BatchNorm2d):
-    """Batch normalisation whose scale is 1 and not trained; the bias is trained.
-
-    The paper's "w/o scaling factors". The scale is a buffer, so that no parameter exists that
-    never receives a gradient, and a tensor of ones, because cuDNN wants one.
-    """
-
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        super().__init__(num_features, eps=eps, momentum=momentum)
-        del self.weight
-        self.register_buffer("weight", torch.ones(num_features), persistent=False)
+INIT_GAIN: dict[str, float] = {"fan_in_normal": 1.0, "kaiming_normal": 2.0}
 
 
 class Block(nn.Module):
@@ -157,7 +145,7 @@ class WideResNet(nn.Module):
         def norm(width: int) -> nn.BatchNorm2d:
             return make_norm(width, eps=bn_eps, momentum=bn_momentum)
 
-        nonlinearity = nn.LeakyReLU(_LEAKY_SLOPE) if activation == "leaky_relu" else nn.ReLU()
+        nonlinearity = nn.LeakyReLU(LEAKY_SLOPE) if activation == "leaky_relu" else nn.ReLU()
         self.stem = _convolution(in_channels, widths[0], 3)
         self.groups = nn.ModuleList()
         for number, (width_in, width_out) in enumerate(itertools.pairwise(widths)):
@@ -183,7 +171,7 @@ class WideResNet(nn.Module):
             if gamma_c is None
             else BatchNormSoftmax(num_classes, gamma_c, bn_eps, bn_momentum)
         )
-        self._draw_weights(_INIT_GAIN[init], generator)
+        self._draw_weights(INIT_GAIN[init], generator)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -266,7 +254,7 @@ def _check_choices(*, activation: str, shortcut: str, init: str, bn_scale: str) 
     choices = {
         "activation": (activation, ("leaky_relu", "relu")),
         "shortcut": (shortcut, ("pool_pad", "conv")),
-        "init": (init, tuple(_INIT_GAIN)),
+        "init": (init, tuple(INIT_GAIN)),
         "bn_scale": (bn_scale, ("trainable", "fixed")),
     }
     for name, (value, known) in choices.items():

@@ -1,39 +1,74 @@
 """One optimizer step for parameters of a group that have taken equally many steps.
 
-Chooses how the mathematics in ``turning`` and ``adam`` is called: many small parameters per call,
-large ones alone and on the CPU in pieces that fit a cache, half-precision ones through a float32
-copy.
+Chooses how the mathematics in ``turning`` and in ``adam_`` (Kingma and Ba, arXiv:1412.6980) is
+called: many small parameters per call, large ones alone and on the CPU in pieces that fit a cache,
+half-precision ones through a float32 copy.
 """
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ndadam.optimizer.adam import adam_
+from ndadam.cuda import has_values
 from ndadam.optimizer.skipped_vectors import SkippedVectors
 from ndadam.vectors.moments import Pair
 from ndadam.vectors.sharding import is_distributed, local, local_grad
 from ndadam.vectors.turning import (
     Rates,
     foreach_turn_vectors_,
-    has_values,
     normalise_vectors_,
     rates_of,
     turn_vectors_,
 )
 from ndadam.vectors.vector_numbers import KeptNumbers
 
+
+def adam_(
+    params: list[Tensor],  # updated in place
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],  # first moments; updated in place
+    exp_avg_sqs: list[Tensor],  # second moments; updated in place
+    *,
+    step: float,  # 1 on the first call
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+) -> None:
+    """Take one Adam step for every element, with L2 weight decay in the gradient.
+
+    As in ``torch.optim.Adam``, eps is added after bias correction. With eps = 0 an element that
+    has never seen a gradient stays where it is.
+    """
+    beta1, beta2 = betas
+    if weight_decay != 0:
+        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
+    torch._foreach_lerp_(exp_avgs, grads, 1 - beta1)
+    torch._foreach_mul_(exp_avg_sqs, beta2)
+    torch._foreach_addcmul_(exp_avg_sqs, grads, grads, value=1 - beta2)
+
+    denominators = list(torch._foreach_sqrt(exp_avg_sqs))
+    torch._foreach_div_(denominators, math.sqrt(1 - beta2**step))
+    torch._foreach_add_(denominators, eps)
+    if eps == 0:
+        for denominator in denominators:
+            denominator.masked_fill_(denominator == 0, 1)
+    torch._foreach_addcdiv_(params, exp_avgs, denominators, value=-lr / (1 - beta1**step))
+
+
 # On the CPU parameters of up to this many elements share foreach calls; larger ones are updated in
 # pieces, whose operands stay in the cache from one operation to the next.
 _SHARED_ELEMENTS = 1 << 18
+
 _PIECE_ELEMENTS = 1 << 18
+
 # On other devices parameters of up to this many elements are stacked. A larger one keeps the device
 # busy for longer than its launches take, and stacking would only copy it.
 _STACKED_ELEMENTS = 1 << 20
-
 
 _ONE = torch.tensor(1.0, device="cpu")
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from ndadam.cuda import runs_kernels
 from ndadam.fused.choice import (
     check_fused,
     fused_group,
@@ -19,7 +20,6 @@ from ndadam.fused.choice import (
     new_plan,
     prepare_capture,
     refuse_new_state_in_capture,
-    runs_kernels,
     wants_fused,
 )
 from ndadam.optimizer.compiled_step import CompiledBatch, compiled_batches, take_compiled_step_
@@ -29,7 +29,7 @@ from ndadam.optimizer.foreach_step import (
     update_scalars_,
     update_vectors_,
 )
-from ndadam.optimizer.parameter_names import ParameterNames
+from ndadam.optimizer.param_groups import ParameterNames
 from ndadam.optimizer.settings import check_decay, check_group, check_loaded, check_parameter
 from ndadam.optimizer.skipped_vectors import SkippedVectors
 from ndadam.optimizer.unit_norm import UnitNorms, renormalise_parameter_

@@ -5,9 +5,10 @@ import warnings
 import torch
 from torch import Tensor
 
+from ndadam.cuda import has_values
 from ndadam.optimizer.foreach_step import other_dims
 from ndadam.vectors.sharding import local
-from ndadam.vectors.turning import has_values, normalise_vectors_
+from ndadam.vectors.turning import normalise_vectors_
 
 _FULL = (torch.float32, torch.float64)
 

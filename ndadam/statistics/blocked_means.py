@@ -25,6 +25,15 @@ _MOST_HIDDEN = 0.5
 FEWEST_BLOCKS = 4
 
 
+def smooth(values: Sequence[float], width: int, *, power: int = 2) -> list[float]:
+    """Means over consecutive stretches of ``width`` values; a short rest is dropped.
+
+    ``power`` 2 gives root mean squares, 1 plain means.
+    """
+    stretches = range(0, len(values) - width + 1, width)
+    return [fmean(v**power for v in values[i : i + width]) ** (1 / power) for i in stretches]
+
+
 def moving_average(values: Sequence[float], width: int) -> list[float]:
     """Centred average over ``width`` values, over fewer at both ends."""
     n, half = len(values), width // 2

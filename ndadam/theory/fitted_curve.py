@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from ndadam.matching.verdict import smooth
+from ndadam.statistics.blocked_means import smooth
 from ndadam.theory.lag import Curve, Factor, interpolate
 from ndadam.theory.laws import OptimizerSetting, lr_of_effective_lr, tangential_factor
 from ndadam.theory.prediction import MAX_POINTS, Criterion, rate_of_curve, schedule_answer

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ndadam.theory.caveats import cautions
-from ndadam.theory.first_steps import start_up, start_up_steps
 from ndadam.theory.lag import (
     Curve,
     Factor,
@@ -50,7 +49,14 @@ from ndadam.theory.laws import (
     step_ratio,
     tangential_factor,
 )
-from ndadam.theory.settling import SETTLING_TIMES, burn_in_steps, or_forget_sooner, settling_steps
+from ndadam.theory.settling import (
+    SETTLING_TIMES,
+    burn_in_steps,
+    or_forget_sooner,
+    settling_steps,
+    start_up,
+    start_up_steps,
+)
 
 __all__ = [
     "CRITERIA",

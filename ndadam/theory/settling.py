@@ -1,8 +1,12 @@
-"""How long a run takes until its effective learning rate is stationary. Imports only ``math``."""
+"""How long a run takes until its effective learning rate is stationary. Imports only ``math``.
+
+Also: how long the transient of the first steps lasts.
+"""
 
 import math
 from collections.abc import Mapping
 
+from ndadam.checks import refuse_unless_whole
 from ndadam.theory.laws import (
     Level,
     OptimizerSetting,
@@ -15,6 +19,7 @@ from ndadam.theory.laws import (
 #: ND-Adam's moments hold the large first gradients until this many 1 / (1 - beta2) have passed,
 #: this many 1 / (1 - beta1), and this many steps at least.
 _BURN_BETA2, _BURN_BETA1, _BURN_LEAST = 3, 5, 300
+
 #: Norms count as settled after this many relaxation times (e^-4 = 2 %).
 SETTLING_TIMES = 4
 
@@ -64,3 +69,22 @@ def burn_in_steps(betas: tuple[float, float]) -> int:
     """Steps to ignore at the start of an ND-Adam run before its rate is stationary."""
     beta1, beta2 = OptimizerSetting("ndadam", betas=betas).betas
     return math.ceil(max(_BURN_BETA2 / (1 - beta2), _BURN_BETA1 / (1 - beta1), _BURN_LEAST) - 1e-6)
+
+
+def start_up(setting: OptimizerSetting, step: int) -> float:
+    """Length of step ``step`` (from 0) over that of later ones, for uncorrelated gradients.
+
+    A momentum buffer that starts empty makes the first steps short. Adam and its relatives correct
+    the average for that, so their first steps are long: the first is a whole gradient.
+    """
+    refuse_unless_whole("step", step, 0)
+    kept = setting.averaging ** (step + 1)
+    if setting.optimizer in ("sgd", "sgdw"):
+        return math.sqrt(1 - kept**2)
+    return math.sqrt((1 + kept) / (1 - kept))
+
+
+def start_up_steps(setting: OptimizerSetting) -> int:
+    """Steps until ``start_up`` is within 0.1 % of 1."""
+    beta = setting.averaging
+    return math.ceil(math.log(1e-3) / math.log(beta)) if beta > 0 else 0

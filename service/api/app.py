@@ -7,18 +7,16 @@ from fastapi.security import HTTPBearer
 
 from dashboards.pages import pages_router
 from service.api.auth import Guard
-from service.api.checkpoint_files import trial_checkpoints
 from service.api.monitoring import API, RequestCounts, Totals
 from service.api.routes.all import ROUTERS
 from service.api.routes.docs import router as docs_router
 from service.api.routes.health import router as health_router
 from service.api.routes.login import router as login_router
-from service.api.trial_files import trial_log
+from service.api.trial_files import trial_checkpoints, trial_log
 from service.contract.errors import add_error_handlers
 from service.contract.inputs import parameters_once
 from service.settings import Settings, require_token_off_loopback
-from service.submission.from_pages import PageSubmission
-from service.submission.page_steering import PageSteering
+from service.submission.from_pages import PageSteering, PageSubmission
 from service.version import VERSION
 from sweeps.store.store import Store
 

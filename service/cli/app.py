@@ -3,17 +3,15 @@
 import typer
 
 from service.cli.batch import batch
-from service.cli.cli_report import report
-from service.cli.cli_token import token
 from service.cli.data import app as data
 from service.cli.growth import compare, confirm, delete, extend, label
 from service.cli.match import app as match
-from service.cli.results import import_results
+from service.cli.results import import_results, report
 from service.cli.serve import doctor, quickstart, runner, serve
 from service.cli.sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
 from service.cli.terminal.failures import OneLineErrors
 from service.cli.train import train
-from service.cli.upkeep import gc
+from service.cli.upkeep import gc, token
 
 app = typer.Typer(
     name="ndsweep",

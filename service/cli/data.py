@@ -25,8 +25,8 @@ def fetch(
     data_home: _Home = None,
 ) -> None:
     """Download and prepare a published data set, checked against its checksum."""
-    from worker.data.digits import prepare_digits
     from worker.data.fetch import fetch as fetch_set
+    from worker.data.fetch import prepare_digits
 
     home = data_home or default_home()
     if name == "digits":  # ships with scikit-learn: nothing to download

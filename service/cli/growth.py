@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from service.cli.sweeps import SweepId, Url, connect, report
-from service.cli.terminal.asked_output import writing
-from service.cli.terminal.options import one_of
+from service.cli.terminal.options import one_of, writing
 
 if TYPE_CHECKING:
     from sweeps.analysis.tables import Format
@@ -117,7 +116,7 @@ def compare(
     url: Url = None,
 ) -> None:
     """Compare finished sweeps, points or trials: differences with intervals, and what differs."""
-    from sweeps.analysis.comparison_table import comparison_csv, comparison_text
+    from sweeps.analysis.tables import comparison_csv, comparison_text
 
     how = {"metric": metric, "baseline": baseline}
     with connect(url) as service:
@@ -131,7 +130,7 @@ def compare(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        from worker.asked_files import write_asked
+        from worker.atomic_file import write_asked
 
         with writing("--out"):
             write_asked(out, [text.encode()])

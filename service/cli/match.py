@@ -119,7 +119,7 @@ def curve(
     url: Url = None,
 ) -> None:
     """Print a curve as ``follow``, which a training config of ndadam follows in a closed loop."""
-    from service.cli.match_follow import follow_points
+    from service.cli.match_input import follow_points
 
     with ExitStack() as opened:
         points = follow_points(

@@ -171,7 +171,7 @@ def _prepare_digits(settings: Settings, console: Console) -> None:
     if any(info.name == "digits" for info in list_datasets(home)):
         return
     with console.status("preparing the digits of scikit-learn"):
-        from worker.data.digits import prepare_digits
+        from worker.data.fetch import prepare_digits
 
         home.mkdir(parents=True, exist_ok=True)
         prepare_digits(home)

@@ -1,11 +1,15 @@
-"""``ndsweep import-results DIR``: sweeps out of the files that a batch left."""
+"""``ndsweep import-results DIR`` and ``ndsweep report WHAT``: results in, and results out."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from service.cli.terminal.options import writing
+
 if TYPE_CHECKING:
+    from dashboards.report.blocks import Document
     from sweeps.store.store import Store
 
 #: Exit code where something was passed over.
@@ -57,3 +61,92 @@ def open_store(*, to_read: bool = False) -> "Store":
         raise SettingsError(f"NDSWEEP_STORE_URL: {error}") from error
     store.migrate()
     return store
+
+
+_PAPER = "paper"
+
+
+class ReportFormat(StrEnum):
+    """What a report is written as."""
+
+    HTML = "html"
+    MD = "md"
+    LATEX = "latex"
+
+
+def report(
+    what: Annotated[
+        str, typer.Argument(metavar="SWEEP|MATCH|paper", help="Id of a sweep or match, or `paper`.")
+    ],
+    format: Annotated[ReportFormat, typer.Option("--format", "-f")] = ReportFormat.HTML,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", dir_okay=False, help="File to write; default: standard output."
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help="Also write each figure there as SVG and PDF; LaTeX: default OUT-figures.",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            exists=True,
+            file_okay=False,
+            help="Results of `ndsweep batch` instead of the store; for `paper`.",
+        ),
+    ] = None,
+    keep_runs: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help="Copy the runs behind it there, made small, and report from the copies.",
+        ),
+    ] = None,
+) -> None:
+    """Write a report of a sweep, a match, or the paper's tables and figures from our runs."""
+    from dashboards.report.files import report_text, write_report
+
+    if (source or keep_runs) and what != _PAPER:
+        raise typer.BadParameter("--from and --keep-runs are for `ndsweep report paper`")
+    if keep_runs is not None and source is None:
+        raise typer.BadParameter("--keep-runs needs --from, a folder of results")
+    if out is None and (figures is not None or format == ReportFormat.LATEX):
+        raise typer.BadParameter("--figures and LaTeX need --out, beside which the figures lie")
+    if keep_runs is not None and source is not None:
+        from sweeps.paper.keep_runs import keep_runs as keep
+
+        with writing("--keep-runs"):
+            num_runs = keep(source, keep_runs)
+        typer.echo(f"{keep_runs}: {num_runs} runs", err=True)
+        # From the copies: whoever has them gets the same numbers.
+        source = keep_runs
+    document = _document(what, source)
+    if out is None:
+        typer.echo(report_text(document, format.value), nl=False)
+        return
+    with writing("--out" if figures is None else "--out or --figures"):
+        written = write_report(document, format.value, out, figures)
+    for path in written:
+        typer.echo(path)
+
+
+def _document(what: str, source: Path | None) -> "Document":
+    from dashboards.paper.document import paper_document
+    from dashboards.report.sweep import report_document
+    from sweeps.paper.runs import PaperRuns, runs_of_folder, runs_of_store
+
+    if source is not None:
+        return paper_document(PaperRuns(runs_of_folder(source)))
+    store = open_store(to_read=True)
+    try:
+        if what == _PAPER:
+            return paper_document(PaperRuns(runs_of_store(store)))
+        return report_document(store, what)
+    finally:
+        store.close()

@@ -55,8 +55,8 @@ def serve(
 
 def _announce(endpoints: object) -> None:
     from service.settings import Settings
+    from service.supervision.doctor import silent_parts
     from service.supervision.home import Endpoints
-    from service.supervision.outside import silent_parts
 
     assert isinstance(endpoints, Endpoints)
     typer.echo(f"Pages     {endpoints.url}/")

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from service.cli.terminal.asked_output import writing
-from service.cli.terminal.options import one_of
+from service.cli.terminal.options import one_of, writing
 
 if TYPE_CHECKING:
     from service.client.client import Client, ExportFormat
@@ -174,7 +173,7 @@ def export(
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
             return
-        from worker.asked_files import write_asked
+        from worker.atomic_file import write_asked
 
         with writing("--out"):
             write_asked(out, pieces)

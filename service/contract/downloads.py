@@ -1,12 +1,13 @@
-"""A sweep's trials as CSV, JSON or Parquet: one row each, written as it is read."""
+"""Downloads: trials as CSV, JSON or Parquet, a row each; tables as CSV, Markdown or LaTeX."""
 
 import csv
 import io
 import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
+from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from sweeps.records import Sweep
@@ -17,6 +18,7 @@ MEDIA_TYPES = {
     "json": "application/json",
     "parquet": "application/vnd.apache.parquet",
 }
+
 #: CSV is sent in pieces of about this many characters.
 PIECE = 65_536
 
@@ -102,3 +104,19 @@ def _one_type(column: list[Any]) -> list[Any]:
     if len(kinds) <= 1 or kinds <= {int, float}:
         return column
     return [None if value is None else str(value) for value in column]
+
+
+TABLE_TYPES = {"csv": "text/csv", "markdown": "text/markdown", "latex": "application/x-tex"}
+
+#: ``responses=`` of a route that answers with JSON or with one of these.
+TABLES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "As JSON, or as a table in the format that was asked for.",
+        "content": {media: {"schema": {"type": "string"}} for media in TABLE_TYPES.values()},
+    }
+}
+
+
+def table_response(text: str, form: Literal["csv", "markdown", "latex"]) -> Response:
+    """Answer with a table."""
+    return Response(text, media_type=f"{TABLE_TYPES[form]}; charset=utf-8")

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from service.contract.errors import ApiError, refused_field
 from service.contract.outputs import BestOut, FieldOut, PageOut, SweepOut
 from service.settings import Settings
-from sweeps.cluster.capacity import ClusterShape, can_run
-from sweeps.cluster.card_room import no_room
+from sweeps.cluster.capacity import ClusterShape, can_run, no_room
 from sweeps.errors import SweepNotFound
 from sweeps.match.match_spec import MatchSpec
 from sweeps.records import Kind, Page, Sweep

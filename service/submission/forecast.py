@@ -1,12 +1,19 @@
-"""What a spec would do: trials, steps, GPU-hours, and the difference that its seeds can show."""
+"""What a spec would do: trials, steps, GPU-hours, and the difference that its seeds can show.
+
+Of a match also what the closed form predicts before anything runs.
+"""
 
 import math
 
+from dashboards.web.ports import MatchEstimate
 from ndadam.statistics.inference import detectable_difference, seeds_needed
+from ndadam.theory.prediction import CRITERIA, NoStationaryRate
 from service.contract.outputs import RateOut, ValidationOut
 from service.settings import Settings
 from service.submission.admission import run_lengths
 from sweeps.analysis.step_times import Earlier, earlier
+from sweeps.match.findings import predicted
+from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
 
@@ -91,3 +98,33 @@ def _notes(spec: SweepSpec, lengths: set[int], known: Earlier) -> list[str]:
     if not known.rates:
         notes.append("how long it takes is not known: no trial of this shape has been trained yet")
     return notes
+
+
+def match_estimate(spec: MatchSpec) -> MatchEstimate:
+    """Count a match's trials and steps, and predict its rate under every criterion.
+
+    Where theory has no answer, the rates are empty and a note says why: the match measures.
+    """
+    least = spec.full_trials()
+    corrections = spec.calibration_replicates * spec.max_corrections
+    rates: list[tuple[str, float]] = []
+    level: str = spec.level or "step"
+    try:
+        found = predicted(spec)
+    except (NoStationaryRate, ValueError, ArithmeticError) as error:
+        notes: tuple[str, ...] = (str(error).rstrip("."),)
+    else:
+        level, notes = found.level, tuple(note.rstrip(".") for note in found.warnings)
+        rates = [(name, found.criteria[name].rate) for name in CRITERIA if name in found.criteria]
+    return MatchEstimate(
+        rate_name=spec.rate_name,
+        rates=tuple(rates),
+        criterion=spec.chosen_criterion(),
+        level=level,
+        window=spec.chosen_window(),
+        least_trials=least,
+        most_trials=least + corrections,
+        most_steps=least * spec.num_steps
+        + corrections * (spec.calibration_steps or spec.num_steps),
+        notes=notes,
+    )

@@ -1,4 +1,4 @@
-"""Specs that come from a page's form, held to the same rules as those of the API."""
+"""Specs and actions that come from forms of the pages, held to the same rules as the API's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,15 @@ from pydantic import ValidationError
 from dashboards.web.ports import Checked, Estimate, Refused
 from service.contract.bodies import RefusedDocument, check_plain
 from service.contract.errors import ApiError
+from service.contract.inputs import Labels
 from service.settings import Settings
 from service.submission.admission import admitted, queue
-from service.submission.forecast import describe_sweep
-from service.submission.match_estimate import match_estimate
+from service.submission.forecast import describe_sweep, match_estimate
+from service.submission.growth import confirm, delete, extend, label
 from sweeps.match.match_spec import MatchSpec
-from sweeps.records import Kind
+from sweeps.records import Kind, Sweep
+from sweeps.spec.confirmation import ConfirmSpec
+from sweeps.spec.extension import Extension
 from sweeps.spec.refusals import FieldReason, explain
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
@@ -80,3 +83,60 @@ def reasons_of(error: ApiError) -> tuple[FieldReason, ...]:
     """Why the API refuses, field by field."""
     fields = tuple(FieldReason(path=f.path, reason=f.reason) for f in error.body.fields)
     return fields or (FieldReason(path="", reason=str(error)),)
+
+
+class PageSteering:
+    """Carries out what the buttons of the pages ask for."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def act(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> str:
+        """Carry out a button; return the sweep to show next. Raises Refused and SweepsError.
+
+        ValueError: there is no such button.
+        """
+        try:
+            return self._act(sweep_id, verb, values).id
+        except ApiError as error:
+            raise Refused(reasons_of(error)) from error
+        except ValidationError as error:
+            raise Refused(tuple(explain(error))) from error
+
+    def _act(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> Sweep:
+        store = self._store
+        match verb:
+            case "resume":
+                return store.resume(sweep_id)
+            case "retry":
+                return store.retry(sweep_id)
+            case "extend":
+                asked = Extension.model_validate(_numbers(values))
+                return extend(store, self._settings, sweep_id, asked)
+            case "confirm":
+                how = ConfirmSpec.model_validate(_numbers(values))
+                return confirm(store, self._settings, sweep_id, how)
+            case "label":
+                return label(store, sweep_id, _labels(values))
+            case "pause":
+                return store.request(sweep_id, "pause")
+            case "cancel":
+                return store.request(sweep_id, "cancel")
+        raise ValueError(f"there is no button {verb!r}")
+
+    def delete(self, sweep_id: str) -> bool:
+        """Delete a sweep; False where its trials have to stop first."""
+        return delete(self._store, self._settings.home, sweep_id) is None
+
+
+def _labels(values: Mapping[str, str]) -> Labels:
+    """A form's tags, which it separates by commas, and notes; None where it has no such field."""
+    tags = values.get("tags")
+    words = None if tags is None else [word.strip() for word in tags.split(",") if word.strip()]
+    return Labels(tags=words, notes=values.get("notes"))
+
+
+def _numbers(values: Mapping[str, str]) -> dict[str, Any]:
+    """A form's texts as the numbers that they are; others stay, to be refused by name."""
+    return {name: int(text) if text.strip().isdecimal() else text for name, text in values.items()}

@@ -1,4 +1,4 @@
-"""Lets a sweep go on beyond its end: extend, confirm; and takes it away in any state."""
+"""Changes of a sweep that exists: extend, confirm, label, delete."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from service.contract.errors import ApiError, refused_fields
+from service.contract.inputs import Labels
 from service.settings import Settings
 from service.submission.admission import num_trials, refuse_what_cannot_run, stored_spec
 from sweeps.errors import IdempotencyConflict, SweepStateConflict
@@ -91,3 +92,13 @@ def _or_422(make: Callable[[], Made]) -> Made:
         fields = refused_fields(error.errors())
         detail = f"{fields[0].path}: {fields[0].reason}"
         raise ApiError(422, "ValidationError", detail, fields) from error
+
+
+def label(store: Store, sweep_id: str, labels: Labels) -> Sweep:
+    """Replace a sweep's tags or notes; what is None stays. Raises SweepNotFound."""
+    sweep = store.get_sweep(sweep_id)
+    if labels.tags is not None:
+        sweep = store.set_tags(sweep_id, labels.tags)
+    if labels.notes is not None:
+        sweep = store.set_notes(sweep_id, labels.notes)
+    return sweep

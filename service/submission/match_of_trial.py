@@ -7,9 +7,9 @@ from pydantic import Field, ValidationError, model_validator
 from service.contract.errors import ApiError
 from service.contract.outputs import FieldOut
 from sweeps.match.arms import Arm
-from sweeps.match.match_series import HEADLINE
 from sweeps.match.match_spec import MatchSpec
 from sweeps.match.recorded_curve import MOST_RECORDS
+from sweeps.match.runs import HEADLINE
 from sweeps.records import Trial, TrialState
 from sweeps.spec.model import SpecModel, SweepRef
 from sweeps.spec.refusals import explain

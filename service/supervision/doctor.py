@@ -1,13 +1,18 @@
-"""``ndsweep doctor``: what stands in the way on this machine, before it does."""
+"""``ndsweep doctor``: checks what this machine needs for the service to run.
+
+It also asks whether the services that it does not start itself (database, Ray, MLflow) answer.
+"""
 
 import importlib.util
 import os
 import shutil
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +27,7 @@ from worker.data.prepared import list_datasets
 
 #: One WRN-22-7.5 checkpoint is about 0.2 GB; a sweep keeps a few.
 LEAST_FREE_BYTES = 2_000_000_000
+
 NEEDED = ("torch", "ray", "optuna", "mlflow", "fastapi", "sqlalchemy")
 
 
@@ -146,3 +152,39 @@ def _gpu(settings: Settings) -> Finding:
     if cards and not hidden:
         return Finding("gpu", "ok", f"{cards} NVIDIA card{'s' if cards > 1 else ''}")
     return Finding("gpu", "warning", "none visible: trials train on the CPU")
+
+
+#: Seconds to wait for an address; somebody looks at the terminal meanwhile.
+PATIENCE = 3.0
+
+
+def silent_parts(settings: Settings) -> Iterator[str]:
+    """A sentence for each part elsewhere that does not answer; the service waits for it."""
+    if settings.store_url:
+        store = Store(settings.store_url)
+        try:
+            store.health()
+        except StoreUnavailable as error:
+            # A database that was never migrated answers well enough.
+            if "does not exist" not in str(error) and "no such table" not in str(error):
+                yield f"the database of NDSWEEP_STORE_URL does not answer ({error})"
+        finally:
+            store.close()
+    ray = os.environ.get("RAY_ADDRESS")
+    if ray and ray != "auto" and (why := _refused(ray)):
+        yield f"no Ray answers at RAY_ADDRESS={ray} ({why}); sweeps stay queued"
+    if settings.mlflow_url and (why := _refused(settings.mlflow_url)):
+        yield f"no MLflow answers at {settings.mlflow_url} ({why}); curves are sent later"
+
+
+def _refused(address: str) -> str | None:
+    """Why nothing listens at ``host:port`` or a URL; None where something does."""
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    port = parts.port or {"http": 80, "https": 443, "ray": 10001}.get(parts.scheme)
+    if not parts.hostname or port is None:
+        return "it names no host and port"
+    try:
+        socket.create_connection((parts.hostname, port), PATIENCE).close()
+    except OSError as error:
+        return error.strerror or str(error) or type(error).__name__
+    return None

@@ -20,8 +20,15 @@ from ndadam.statistics.inference import (
     paired,
     welch,
 )
-from sweeps.analysis.comparable import cautions, not_comparable
-from sweeps.analysis.compared_arms import Arm, ArmRef, are_pairs, collect, objective_of
+from sweeps.analysis.compared_arms import (
+    Arm,
+    ArmRef,
+    are_pairs,
+    cautions,
+    collect,
+    not_comparable,
+    objective_of,
+)
 from sweeps.spec.model import SpecModel
 from sweeps.store.store import Store
 from worker.config.train_config import FieldError

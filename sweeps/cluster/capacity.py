@@ -1,9 +1,17 @@
-"""Can a trial ever run on this cluster? Imports no ray, so that the API may ask."""
+"""Whether a trial can ever run on this cluster, and whether a spec's trials fit on its cards.
+
+Imports neither ray nor torch, so that the API may ask.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from sweeps.spec.sweep_spec import Resources
+from worker.config.train_config import FieldError, TrainConfig
+from worker.data.prepared import DatasetInfo
+from worker.steps.memory_estimate import check_memory
 
 
 @dataclass(frozen=True)
@@ -110,3 +118,33 @@ def can_run(spec: Any, shape: ClusterShape | None) -> Refusal | None:
 def total(nodes: Sequence[NodeShape]) -> NodeShape:
     """All machines together."""
     return NodeShape(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))
+
+
+def no_room(
+    config: TrainConfig,
+    info: DatasetInfo,
+    resources: Resources,
+    shape: ClusterShape | None,
+    *,
+    measured: bool,
+) -> Refusal | None:
+    """Say why a card cannot hold such trials, with the estimate; None where it can.
+
+    ``measured``: every step is recorded, as in a match. Nothing is refused while the cards are not
+    known; a worker looks again before it trains. A fraction of a card without ``trials_per_gpu`` is
+    shared by processes that know nothing of each other: each is held against the whole card.
+    """
+    card = None if shape is None else shape.card_bytes
+    if card is None or resources.gpus == 0:
+        return None
+    try:
+        check_memory(
+            config.resolved(),
+            info,
+            card,
+            trials_per_gpu=resources.trials_per_gpu,
+            measured=measured,
+        )
+    except FieldError as error:
+        return Refusal(error.field, str(error))
+    return None

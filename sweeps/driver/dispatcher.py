@@ -11,14 +11,21 @@ import time
 from typing import Any
 
 from sweeps.cluster.fair_share import Share
-from sweeps.driver import endings
-from sweeps.driver.endings import STRENGTH, Stop
+from sweeps.driver import outcomes
 from sweeps.driver.limits import Limits
-from sweeps.driver.outcomes import MalformedReport, describe_error, is_divergent, read_report
-from sweeps.driver.run import Objective, Places, Run
+from sweeps.driver.outcomes import (
+    STRENGTH,
+    MalformedReport,
+    Stop,
+    describe_error,
+    is_divergent,
+    read_report,
+)
+from sweeps.driver.run import Objective, Run
 from sweeps.driver.store_writer import Ending, StoreWriter
 from sweeps.driver.trial_queue import TrialQueue
 from sweeps.errors import StoreUnavailable
+from sweeps.places import Places
 from sweeps.records import Claim, Trial, TrialState
 from sweeps.search.early_stopping import PointScheduler
 from sweeps.search.protocol import Proposer
@@ -103,7 +110,7 @@ class Dispatcher:
     def replay(self) -> None:
         """Feed the proposer with what the store has; queue what is unfinished."""
         tried = self._store.open_attempts(self._sweep_id)
-        self._losses = {number: endings.losses(attempts) for number, attempts in tried.items()}
+        self._losses = {number: outcomes.losses(attempts) for number, attempts in tried.items()}
         self._queue.replay()
 
     @property
@@ -211,7 +218,7 @@ class Dispatcher:
             try:
                 report = read_report(result)
             except MalformedReport as error:
-                run.verdict = endings.failed(f"malformed report: {error}")
+                run.verdict = outcomes.failed(f"malformed report: {error}")
             else:
                 run.last = report
                 self._writer.report(run.attempt, report)
@@ -286,7 +293,7 @@ class Dispatcher:
         for run in list(self._running):
             overrun = None if run.attempt is None else self._limits.overrun_of(run.trial)
             if overrun is not None and run.verdict is None:
-                self._end_early(run, endings.failed(overrun))
+                self._end_early(run, outcomes.failed(overrun))
 
     def hung(self) -> list[Run]:
         """Trials that were told to stop and have not, though they had time for a checkpoint.
@@ -319,26 +326,26 @@ class Dispatcher:
         metric = self._metric
         if is_divergent(report, metric):
             step = report.step if report.diverged_at_step is None else report.diverged_at_step
-            return endings.reached(TrialState.DIVERGED, f"diverged at step {step}")
+            return outcomes.reached(TrialState.DIVERGED, f"diverged at step {step}")
         if report.status == "complete":
-            return endings.returned(report, metric)
+            return outcomes.returned(report, metric)
         overrun = self._limits.overrun_of(run.trial)
         if overrun is not None:
-            return endings.failed(overrun)
+            return outcomes.failed(overrun)
         if metric is not None and metric in report.metrics:
             self._scheduler.reported(run.trial, report.step, report.metrics[metric])
         cause = self._scheduler.cause(run.trial.point)
         if cause is None:
             return None
         self._stop_point(run.trial.point)
-        return endings.reached(TrialState.PRUNED, cause)
+        return outcomes.reached(TrialState.PRUNED, cause)
 
     def _stop_point(self, point: int) -> None:
         """Stop the replicates of a point without waiting for their next reports."""
         for run in list(self._running):
             if run.trial.point == point and run.verdict is None:
                 cause = self._scheduler.cause(point) or ""
-                self._end_early(run, endings.reached(TrialState.PRUNED, cause))
+                self._end_early(run, outcomes.reached(TrialState.PRUNED, cause))
 
     def _end_early(self, run: Run, verdict: Ending) -> None:
         run.verdict = verdict
@@ -349,14 +356,14 @@ class Dispatcher:
         if run.verdict is not None:
             return run.verdict
         if self._stop is not None and (error is None or lost):
-            return endings.stopped(self._stop)
+            return outcomes.stopped(self._stop)
         if lost and error is not None:
             number = run.trial.number
             self._losses[number] = self._losses.get(number, 0) + 1
-            return endings.lost(error, self._losses[number])
+            return outcomes.lost(error, self._losses[number])
         if error is not None:
-            return endings.failed(describe_error(error))
-        return endings.returned(run.last, self._metric)
+            return outcomes.failed(describe_error(error))
+        return outcomes.returned(run.last, self._metric)
 
     def _must_stop_now(self) -> bool:
         """Whether a reporting trial is cut off. For a pause it may write its checkpoint first."""

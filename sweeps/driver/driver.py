@@ -29,14 +29,14 @@ from sweeps.cluster import capacity
 from sweeps.cluster import head as cluster
 from sweeps.cluster.fair_share import Share, View, keep_looking
 from sweeps.driver.dispatcher import Dispatcher
-from sweeps.driver.driver_exit import NO_CLUSTER, NO_STORE, TAKEN
-from sweeps.driver.endings import sweep_ending
 from sweeps.driver.limits import Limits
 from sweeps.driver.monitor import Watcher
+from sweeps.driver.outcomes import sweep_ending
 from sweeps.driver.plan import Plan, plan
-from sweeps.driver.run import Places
+from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
+from sweeps.places import Places
 from sweeps.records import Claim, Sweep, SweepState
 from sweeps.spec.refusals import in_words
 from sweeps.store.store import Store

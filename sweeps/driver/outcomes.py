@@ -1,11 +1,13 @@
-"""What arrives from a trial, checked: the last door before the store."""
+"""Reports of a trial, checked before the store, and what the ends of attempts and sweeps mean."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from sweeps.driver.store_writer import Ending
+from sweeps.records import DRIVER_LOST, SUPERSEDED, Attempt, SweepState, TrialState
 from worker.report import Report
 
 
@@ -44,3 +46,96 @@ def describe_error(error: BaseException) -> str:
         line = f"{name}: {line}" if line else name
     memory = "OutOfMemory" in name or "out of memory" in text.lower()
     return f"out of memory: {line}"[:500] if memory else line[:500]
+
+
+#: Attempts at a trial whose worker dies under it.
+MAX_ATTEMPTS = 3
+
+#: How the cause of a lost attempt begins, and those that no worker's death is behind.
+_LOST = "lost: "
+
+_NOT_TO_BLAME = (DRIVER_LOST, SUPERSEDED)
+
+#: Why a driver ends its sweep early: a person asked, a limit was reached, another driver may take
+#: over ("leave") or already has ("lost"). A later one in this list overrides an earlier one.
+Stop = Literal["leave", "limit", "pause", "cancel", "lost"]
+
+STRENGTH: dict[Stop, int] = {"leave": 0, "limit": 1, "pause": 2, "cancel": 3, "lost": 4}
+
+_STOPPED: dict[Stop, tuple[str, TrialState]] = {
+    "leave": ("stopped with its driver", TrialState.WAITING),
+    "limit": ("budget spent", TrialState.CANCELLED),
+    "pause": ("paused", TrialState.WAITING),
+    "cancel": ("cancelled", TrialState.CANCELLED),
+    "lost": ("another driver took over", TrialState.WAITING),
+}
+
+
+def stopped(stop: Stop) -> Ending:
+    """The end of an attempt that was told to stop."""
+    cause, trial_state = _STOPPED[stop]
+    return Ending(TrialState.CANCELLED, trial_state, cause)
+
+
+def failed(cause: str) -> Ending:
+    """The end of an attempt that will not be repeated."""
+    return Ending(TrialState.FAILED, TrialState.FAILED, cause)
+
+
+def lost(error: BaseException, attempts: int) -> Ending:
+    """The end of an attempt whose worker died: tried again, ``MAX_ATTEMPTS`` times in all."""
+    cause = f"{_LOST}{describe_error(error)}"
+    if attempts < MAX_ATTEMPTS:
+        return Ending(TrialState.FAILED, TrialState.WAITING, cause)
+    return failed(f"{cause} (attempt {attempts} of {MAX_ATTEMPTS})")
+
+
+def losses(attempts: Sequence[Attempt]) -> int:
+    """How many workers in a row died under a trial, by its attempts in order, any driver's.
+
+    Attempts that ended with their driver do not count; one that settled the trial, so that a person
+    let it wait again, starts the count anew.
+    """
+    count = 0
+    for attempt in attempts:
+        if attempt.state != TrialState.FAILED or attempt.exit_cause in _NOT_TO_BLAME:
+            continue
+        is_loss = attempt.exit_cause.startswith(_LOST)
+        count = (count + 1) % MAX_ATTEMPTS if is_loss else 0
+    return count
+
+
+def reached(state: TrialState, cause: str) -> Ending:
+    """The end of an attempt that settles its trial."""
+    return Ending(state, state, cause)
+
+
+def returned(last: Report | None, metric: str | None) -> Ending:
+    """The end of an attempt whose trainable returned by itself."""
+    if last is None:
+        return failed("ended without a report")
+    if last.status != "complete":
+        return failed(f"ended at step {last.step} of {last.num_steps} without a final report")
+    if metric is not None and metric not in last.metrics:
+        return failed(f"the final report has no {metric}")
+    return reached(TrialState.COMPLETE, "complete")
+
+
+def sweep_ending(
+    stop: Stop | None, reason: str, trials: Mapping[str, int]
+) -> tuple[SweepState, str]:
+    """State and reason of a sweep whose driver is done. ``trials`` counts them by state."""
+    match stop:
+        case "pause":
+            return SweepState.PAUSED, "paused"
+        case "cancel":
+            return SweepState.CANCELLED, "cancelled"
+        case "leave" | "lost":
+            return SweepState.QUEUED, "the runner stopped"
+    count = trials.get(TrialState.FAILED, 0)
+    failures = f"{count} trial{'' if count == 1 else 's'} failed"
+    if trials.get(TrialState.COMPLETE, 0) or trials.get(TrialState.PRUNED, 0):
+        return SweepState.COMPLETE, f"{reason}; {failures}" if count else reason
+    if trials.get(TrialState.DIVERGED, 0):
+        return SweepState.COMPLETE, "no finite result" + (f"; {failures}" if count else "")
+    return (SweepState.FAILED, f"all {failures}") if count else (SweepState.COMPLETE, reason)

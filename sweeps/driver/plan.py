@@ -94,6 +94,6 @@ def _match(store: Store, sweep: Sweep) -> Plan:
 
 
 def _analyse(store: Store, sweep_id: str) -> dict[str, Any]:
-    from sweeps.analysis.driver_analysis import driver_analysis
+    from sweeps.analysis.whole import driver_analysis
 
     return driver_analysis(store, sweep_id)

@@ -1,4 +1,7 @@
-"""A driver as its runner sees it: a process that is started ahead of need and given one sweep."""
+"""A driver as its runner sees it: a process that is started ahead of need and given one sweep.
+
+Its exit codes stand here, since the runner reads them and must not load Ray.
+"""
 
 import contextlib
 import json
@@ -138,3 +141,7 @@ def describe(drivers: Sequence[DriverProcess]) -> list[dict[str, Any]]:
         for driver in drivers
         if driver.claim is not None
     ]
+
+
+#: The store was away; the cluster did not answer; the sweep belongs to another driver.
+NO_STORE, NO_CLUSTER, TAKEN = 74, 75, 76

@@ -22,8 +22,15 @@ from pathlib import Path
 
 from sweeps.cluster import head as cluster
 from sweeps.cluster.capacity import ClusterShape
-from sweeps.driver.driver_exit import NO_CLUSTER, NO_STORE, TAKEN
-from sweeps.driver.process import DriverProcess, DriverSettings, describe, stop_all
+from sweeps.driver.process import (
+    NO_CLUSTER,
+    NO_STORE,
+    TAKEN,
+    DriverProcess,
+    DriverSettings,
+    describe,
+    stop_all,
+)
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, SweepState
 from sweeps.retention.deletion import remove_marked

@@ -3,7 +3,7 @@
 from collections import deque
 
 from sweeps.driver.limits import Limits
-from sweeps.driver.run import Places
+from sweeps.places import Places
 from sweeps.records import Claim, NewTrial, Trial, TrialState
 from sweeps.retention.best_weights import keep_if_best
 from sweeps.search.early_stopping import PointScheduler

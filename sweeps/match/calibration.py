@@ -7,10 +7,8 @@ from statistics import fmean
 from ndadam.matching.verdict import Pair, correct_rate, log_ratio
 from ndadam.theory.fitted_curve import corrected_points, points_of_records, rate_of_records
 from ndadam.theory.prediction import Criterion
-from sweeps.match.match_series import rms_over
 from sweeps.match.match_spec import MatchSpec
-from sweeps.match.match_state import CalibrationRun, Round
-from sweeps.match.runs import MatchRuns
+from sweeps.match.runs import CalibrationRun, MatchRuns, Round, rms_over
 from sweeps.records import Trial
 from worker.config.train_config import SchedulePoints
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from ndadam.theory.caveats import gain_in_words
 from sweeps.match.match_spec import MatchSpec
-from sweeps.match.match_state import MatchState
 from sweeps.match.result import SourceFindings, Verdict
-from sweeps.match.runs import mean_metric
+from sweeps.match.runs import MatchState, mean_metric
 
 #: Outside these a value is worth a sentence.
 _USUAL_MEMORY = (0.9, 1.1)

@@ -1,9 +1,6 @@
-"""What a match is refused for at submission: it could not end well. Each names field and remedy."""
-
-from __future__ import annotations
+"""Refusals of matches that could not end well, at submission. Each names field and remedy."""
 
 import math
-from typing import TYPE_CHECKING
 
 from ndadam.statistics.blocked_means import FEWEST_BLOCKS
 from ndadam.theory.laws import (
@@ -12,36 +9,38 @@ from ndadam.theory.laws import (
     beta2_equivalent,
     refuse_without_stationary_rate,
 )
-from ndadam.theory.prediction import or_forget_sooner, settling_steps
-from worker.config.train_config import FieldError
-
-if TYPE_CHECKING:
-    from sweeps.match.match_spec import MatchSpec
+from ndadam.theory.prediction import Criterion, Level, or_forget_sooner, settling_steps
+from worker.config.train_config import FieldError, TrainConfig
 
 
-def refuse_unmatchable(spec: MatchSpec) -> None:
-    """Raise FieldError where the two sides, or criterion and schedule, have no match."""
-    if spec.chosen_criterion() == "stationary" and not spec.is_constant:
+def refuse_unmatchable(
+    criterion: Criterion,
+    source: TrainConfig,
+    source_setting: OptimizerSetting,
+    target: OptimizerSetting,
+) -> None:
+    """Raise FieldError if the two sides, or criterion and schedule, have no match."""
+    is_constant = source.lr_schedule == "constant" and not source.warmup_steps
+    if criterion == "stationary" and not is_constant:
         raise FieldError(
             "criterion",
             "stationary needs a constant lr_schedule without warm-up, got "
-            f"{spec.source_config.lr_schedule!r}; use least_squares, equal_rotation, equal_mean "
-            "or schedule",
+            f"{source.lr_schedule!r}; use least_squares, equal_rotation, equal_mean or schedule",
         )
-    _refuse_target(spec.target_setting)
-    if spec.chosen_criterion() == "stationary":
-        _refuse_source(spec.source_setting)
-    if spec.criterion == "schedule" and spec.target.optimizer != "ndadam":
+    _refuse_target(target)
+    if criterion == "stationary":
+        _refuse_source(source_setting)
+    if criterion == "schedule" and target.optimizer != "ndadam":
         raise FieldError(
             "criterion",
             "schedule is measured for ndadam as target, whose norms do not lag; got target "
-            f"{spec.target.optimizer!r}",
+            f"{target.optimizer!r}",
         )
-    if spec.criterion == "schedule" and spec.source_config.warmup_steps:
+    if criterion == "schedule" and source.warmup_steps:
         raise FieldError(
             "base.warmup_steps",
             "with criterion schedule a warm-up must be part of lr_schedule's points, got "
-            f"warmup_steps = {spec.source_config.warmup_steps}",
+            f"warmup_steps = {source.warmup_steps}",
         )
 
 
@@ -68,29 +67,34 @@ def _refuse_source(setting: OptimizerSetting) -> None:
         raise FieldError("source.lr", str(error)) from error
 
 
-def refuse_short_calibration(spec: MatchSpec) -> None:
-    """Raise FieldError where ``calibration_steps`` leave nothing to measure."""
-    if spec.calibration_steps is None:
-        return
-    if spec.chosen_criterion() != "stationary":
+def refuse_short_calibration(
+    calibration_steps: int, criterion: Criterion, *, wait: int, records: int, num_steps: int
+) -> None:
+    """Raise FieldError if ``calibration_steps`` leave nothing to measure.
+
+    ``wait`` and ``records`` are steps: until a calibration run is measured, and of a measurement.
+    """
+    if criterion != "stationary":
         raise FieldError(
             "calibration_steps",
             "calibration_steps must be unset unless the criterion is stationary: a part of a "
-            f"schedule says nothing about the whole; got {spec.calibration_steps}",
+            f"schedule says nothing about the whole; got {calibration_steps}",
         )
-    least = spec.calibration_window()[0] + FEWEST_BLOCKS * spec.least_block * spec.record_every
-    if not least <= spec.calibration_steps <= spec.num_steps:
+    least = wait + FEWEST_BLOCKS * records
+    if not least <= calibration_steps <= num_steps:
         raise FieldError(
             "calibration_steps",
             f"calibration_steps must be from {least} (the wait and a measurement) to "
-            f"base.steps = {spec.num_steps}, got {spec.calibration_steps}",
+            f"base.steps = {num_steps}, got {calibration_steps}",
         )
 
 
-def refuse_unchosen_level(spec: MatchSpec) -> None:
-    """Raise FieldError where step level and long range differ and none was chosen."""
-    source, target = spec.source_setting.averaging, spec.target_setting.averaging
-    if spec.level is None and not math.isclose(source, target, abs_tol=1e-9):
+def refuse_unchosen_level(level: Level | None, source: float, target: float) -> None:
+    """Raise FieldError if step level and long range differ and none was chosen.
+
+    ``source`` and ``target`` are momentum or beta1, over which each averages gradients.
+    """
+    if level is None and not math.isclose(source, target, abs_tol=1e-9):
         raise FieldError(
             "level",
             "source and target average gradients over different times (momentum or beta1 "
@@ -99,39 +103,50 @@ def refuse_unchosen_level(spec: MatchSpec) -> None:
         )
 
 
-def refuse_window(spec: MatchSpec) -> None:
-    """Raise FieldError for a window outside the run, too short to judge, or before both settled."""
-    start, stop = spec.chosen_window()
-    steps = spec.num_steps
-    if not 0 <= start < stop <= steps:
+def refuse_window(
+    window: tuple[int, int], *, least_block: int, record_every: int, num_steps: int
+) -> None:
+    """Raise FieldError for a window that is outside the run or too short to judge.
+
+    ``least_block`` counts records, all others steps.
+    """
+    start, stop = window
+    if not 0 <= start < stop <= num_steps:
         raise FieldError(
             "window",
             f"window must hold 0 <= start < stop <= steps, got ({start}, {stop}) with steps = "
-            f"{steps}",
+            f"{num_steps}",
         )
-    needed = 2 * FEWEST_BLOCKS * spec.least_block * spec.record_every
-    records = -(-stop // spec.record_every) - -(-start // spec.record_every)
-    if records < 2 * FEWEST_BLOCKS * spec.least_block:
+    needed = 2 * FEWEST_BLOCKS * least_block
+    records = -(-stop // record_every) - -(-start // record_every)
+    if records < needed:
         raise FieldError(
             "window",
-            f"window must span at least {needed} steps for an interval and a drift test, got "
-            f"{stop - start}; make the run or the window longer",
+            f"window must span at least {needed * record_every} steps for an interval and a drift "
+            f"test, got {stop - start}; make the run or the window longer",
         )
-    if spec.chosen_criterion() == "stationary":
-        _refuse_early_window(spec, start)
 
 
-def _refuse_early_window(spec: MatchSpec, start: int) -> None:
-    waits = settling_steps(spec.source_setting, spec.target_setting, spec.level or "step")
+def refuse_early_window(
+    start: int,
+    source: OptimizerSetting,
+    target: OptimizerSetting,
+    level: Level,
+    *,
+    num_steps: int,
+    is_default: bool,
+) -> None:
+    """Raise FieldError for a stationary match whose window starts before both sides settled."""
+    waits = settling_steps(source, target, level)
     side = max(waits, key=waits.__getitem__)
     settled = waits[side]
     if start < settled:
         # The default window starts at 7/12 of the run.
         enough = math.ceil(settled * 12 / 7 / 100) * 100
-        sooner = or_forget_sooner(spec.source_setting, spec.target_setting, waits, start)
+        sooner = or_forget_sooner(source, target, waits, start)
         raise FieldError(
-            "base.steps" if spec.window is None else "window",
+            "base.steps" if is_default else "window",
             f"the {side} is stationary only after about {settled} steps, and the window starts "
             f"at {start}; base.steps = {enough} would do with the default window{sooner}; got "
-            f"{spec.num_steps}",
+            f"{num_steps}",
         )

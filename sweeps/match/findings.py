@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from ndadam.matching.verdict import smooth
+from ndadam.statistics.blocked_means import smooth
 from ndadam.statistics.inference import mean_interval
 from ndadam.theory.lag import lag_curve
 from ndadam.theory.prediction import (
@@ -20,9 +20,7 @@ from ndadam.theory.prediction import (
 from sweeps.match.calibration import predicted_rate
 from sweeps.match.caveats import warnings
 from sweeps.match.comparison import compared
-from sweeps.match.match_series import rms_over
 from sweeps.match.match_spec import MatchSpec
-from sweeps.match.match_state import MatchState
 from sweeps.match.result import (
     CalibrationRow,
     ComparisonFindings,
@@ -34,7 +32,7 @@ from sweeps.match.result import (
     SourceFindings,
     Stage,
 )
-from sweeps.match.runs import MatchRuns, layers_of, mean_metric, probe_of
+from sweeps.match.runs import MatchRuns, MatchState, layers_of, mean_metric, probe_of, rms_over
 from sweeps.match.verdict import earned, layer_rows, measured_rates, refusal
 from sweeps.records import Attempt, Trial
 

@@ -28,6 +28,7 @@ from sweeps.match.arms import (
     setting_of,
 )
 from sweeps.match.checks import (
+    refuse_early_window,
     refuse_short_calibration,
     refuse_unchosen_level,
     refuse_unmatchable,
@@ -313,8 +314,31 @@ class MatchSpec(SpecModel):
 
     @model_validator(mode="after")
     def _it_can_end_well(self) -> Self:
-        refuse_unmatchable(self)
-        refuse_short_calibration(self)
-        refuse_unchosen_level(self)
-        refuse_window(self)
+        criterion, window = self.chosen_criterion(), self.chosen_window()
+        source, target = self.source_setting, self.target_setting
+        refuse_unmatchable(criterion, self.source_config, source, target)
+        if self.calibration_steps is not None:
+            refuse_short_calibration(
+                self.calibration_steps,
+                criterion,
+                wait=self.calibration_window()[0],
+                records=self.least_block * self.record_every,
+                num_steps=self.num_steps,
+            )
+        refuse_unchosen_level(self.level, source.averaging, target.averaging)
+        refuse_window(
+            window,
+            least_block=self.least_block,
+            record_every=self.record_every,
+            num_steps=self.num_steps,
+        )
+        if criterion == "stationary":
+            refuse_early_window(
+                window[0],
+                source,
+                target,
+                self.level or "step",
+                num_steps=self.num_steps,
+                is_default=self.window is None,
+            )
         return self

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from ndadam.matching.verdict import smooth
+from ndadam.statistics.blocked_means import smooth
 from ndadam.theory.laws import OptimizerSetting
 from ndadam.theory.prediction import NoStationaryRate, stationary_effective_lr
 from sweeps.spec.model import SpecModel

@@ -1,15 +1,70 @@
-"""The trials of one match and what they recorded, kept for as long as the match is driven."""
+"""The trials of one match: what they recorded step by step, and what its proposer has decided.
+
+Kept for as long as the match is driven.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
 from ndadam.matching.verdict import Pair
 from ndadam.theory.prediction import level_factor
-from sweeps.match.match_series import HEADLINE, SHADOW, Recorded, read_series, rms_over
 from sweeps.match.match_spec import MatchSpec
 from sweeps.records import Trial, TrialState
 from sweeps.search.protocol import Finished, Proposal, TrialReader, Wait
+from worker.config.train_config import SchedulePoints
+
+HEADLINE = "effective_lr"
+
+#: The step that ND-Adam would take at alpha^v = 1 on the gradients of another optimizer.
+SHADOW = "shadow_step"
+
+
+class IncompleteSeries(ValueError):
+    """A trial's series has a gap, another cadence, or ends before the run does."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One quantity of a run at steps 0, every, 2 every, …"""
+
+    every: int
+    values: tuple[float, ...]
+
+    def window(self, start: int, stop: int) -> "Recorded":
+        """Records of the steps start <= step < stop."""
+        first, end = -(-start // self.every), -(-stop // self.every)
+        return Recorded(self.every, self.values[first:end])
+
+
+def read_series(
+    reader: TrialReader, trial: int, name: str, *, every: int, num_steps: int
+) -> Recorded:
+    """A whole run's records. Raises IncompleteSeries, which says where they break off."""
+    values: list[float] = []
+    for piece in reader.series(trial, name):
+        expected = len(values) * every
+        if piece.every != every or piece.start != expected:
+            raise IncompleteSeries(
+                f"trial {trial}: {name} should go on at step {expected} with a record every "
+                f"{every} steps, but goes on at {piece.start} with one every {piece.every}"
+            )
+        values.extend(piece.values)
+    complete = -(-num_steps // every)
+    if len(values) != complete:
+        raise IncompleteSeries(
+            f"trial {trial}: {name} has {len(values)} records, and a run of {num_steps} steps has "
+            f"{complete}"
+        )
+    return Recorded(every, tuple(values))
+
+
+def rms_over(runs: Sequence[Recorded]) -> Recorded:
+    """Root mean square over runs, step by step."""
+    columns = zip(*(run.values for run in runs), strict=True)
+    return Recorded(runs[0].every, tuple(fmean(v * v for v in column) ** 0.5 for column in columns))
+
 
 #: A layer ran away where its last step is this many times its median one, of so many at least.
 _RUNAWAY, _FEWEST_RECORDS = 2.0, 10
@@ -132,3 +187,54 @@ def probe_of(trials: Sequence[Trial]) -> dict[str, Any]:
                 probe: dict[str, Any] = attempt.provenance["probe"]
                 return probe
     return {}
+
+
+@dataclass(frozen=True)
+class CalibrationRun:
+    """One calibration run: what it did and what was wanted."""
+
+    trial: int
+    effective_lr: float
+    log_ratio: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """One calibration round: its runs at one rate, and the rate that follows."""
+
+    rate: float
+    runs: tuple[CalibrationRun, ...]
+    #: Mean over runs.
+    log_ratio: float
+    slope: float
+    next_rate: float
+
+
+@dataclass
+class MatchState:
+    """Decisions in the order in which they are made. Rebuilt from the trials whenever asked."""
+
+    #: Complete source runs, one per seed; empty until all are.
+    sources: list[Trial] = field(default_factory=list)
+    #: Whether the source is known: its runs are complete, or it was recorded before.
+    has_source: bool = False
+    #: A, averaged over sources; 1 where the target has none.
+    gain: float = 1.0
+    #: The rate by the chosen criterion from measured sources and gain.
+    predicted: float | None = None
+    #: For criterion schedule, the target's lr_schedule.
+    points: SchedulePoints | None = None
+    rounds: list[Round] = field(default_factory=list)
+    #: Whether calibration has ended, so that ``rate`` is the one that the verdict tests.
+    is_calibrated: bool = False
+    rate: float | None = None
+    #: Complete verdict runs, in the order of ``sources``; empty until all are.
+    verdicts: list[Trial] = field(default_factory=list)
+    #: Complete runs on fresh seeds, source and target in turns; empty until all are.
+    compared: list[Trial] = field(default_factory=list)
+    #: Why there is no comparison, where one was asked for and cannot be made.
+    uncompared: str | None = None
+    #: Why the match cannot be made, where it cannot.
+    refused: str | None = None
+    #: Why there is no verdict, where a trial failed; a retry may still lead to one.
+    stopped: str | None = None

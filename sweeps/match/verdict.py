@@ -18,11 +18,17 @@ from ndadam.matching.verdict import (
 from ndadam.statistics.inference import mean_interval
 from ndadam.theory.prediction import CRITERIA, Criterion
 from sweeps.match.calibration import first_slope
-from sweeps.match.match_series import HEADLINE, Recorded, rms_over
 from sweeps.match.match_spec import MatchSpec
-from sweeps.match.match_state import MatchState
 from sweeps.match.result import Interval, LayerRow, Verdict
-from sweeps.match.runs import MatchRuns, layers_of, probe_of
+from sweeps.match.runs import (
+    HEADLINE,
+    MatchRuns,
+    MatchState,
+    Recorded,
+    layers_of,
+    probe_of,
+    rms_over,
+)
 
 #: The run is cut into about this many stretches to say which part of it is inside the tolerance.
 _STRETCHES = 100

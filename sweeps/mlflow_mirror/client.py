@@ -1,8 +1,12 @@
-"""The requests that the mirror makes of MLflow. The only file that imports it."""
+"""The requests that the mirror makes of MLflow. The only file that imports it.
+
+A refused request waits longer each time and is given up in the end; other sweeps do not wait.
+"""
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +17,10 @@ from sweeps.records import MetricPoint
 
 #: Parameters per request: 40 of 6,000 characters stay below a request's 1 MB in any script.
 _PARAMS = 40
+
 #: Characters of parameters and tags that travel with metrics; together below 1 MB too.
 _TEXT = 100_000
+
 _SETTINGS = {
     # Seconds; a server that takes half a minute for each request still gets everything.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
@@ -203,6 +209,7 @@ class MirrorClient:
 
 
 _GONE = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
+
 _REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS", "INVALID_STATE")
 
 
@@ -224,3 +231,57 @@ def _sorted_errors() -> Iterator[None]:
         raise Unreachable(text) from error
     except (requests.RequestException, OSError) as error:
         raise Unreachable(f"{type(error).__name__}: {error}"[:500]) from error
+
+
+# Seconds.
+_FIRST, _LAST = 1.0, 60.0
+
+#: Refusals in a row before something counts as never accepted.
+MAX_REFUSALS = 6
+
+#: A sweep's id, or an attempt's.
+Key = str | int
+
+
+@dataclass
+class _Hold:
+    refusals: int
+    until: float
+
+
+class Holds:
+    """Which sweeps and attempts are not to be sent for now."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._held: dict[Key, _Hold] = {}
+
+    def refused(self, key: Key) -> bool:
+        """Hold something back after a refusal; say whether it is to be given up instead."""
+        count = self._held[key].refusals + 1 if key in self._held else 1
+        if count >= MAX_REFUSALS:
+            del self._held[key]
+            return True
+        pause = min(_FIRST * 2 ** (count - 1), _LAST)
+        self._held[key] = _Hold(count, self._clock() + pause)
+        return False
+
+    def wait(self, key: Key, seconds: float) -> None:
+        """Hold something back for a time, whatever came before."""
+        self._held[key] = _Hold(0, self._clock() + seconds)
+
+    def accepted(self, key: Key) -> None:
+        """It was sent: what came before is forgotten."""
+        self._held.pop(key, None)
+
+    def sweeps(self) -> list[str]:
+        """Sweeps that wait, with all that belongs to them."""
+        return [key for key in self._waiting() if isinstance(key, str)]
+
+    def attempts(self) -> list[int]:
+        """Attempts that wait."""
+        return [key for key in self._waiting() if isinstance(key, int)]
+
+    def _waiting(self) -> list[Key]:
+        now = self._clock()
+        return [key for key, hold in self._held.items() if hold.until > now]

@@ -1,16 +1,23 @@
-"""Figures for MLflow: as PNG, and as one page that works without a net."""
+"""Figures of a finished sweep for MLflow: learning curves, and the objective by field.
+
+As PNG, and as one HTML page that works offline.
+"""
 
 import importlib.util
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sweeps.records import Point, Sweep
+from sweeps.store.store import Store
+
 #: Okabe and Ito's colours, without those that vanish on white or black.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
 #: Words on an axis, with the paper's symbols.
 WORDS = {
     "alpha_v": "α^v (per step)",
@@ -20,7 +27,9 @@ WORDS = {
     "lr": "α_0 (per step)",
     "weight_decay": "λ",
 }
+
 STEPS = "step t (optimizer steps)"
+
 #: Of a curve; with more, they would hide it.
 MOST_MARKS = 60
 
@@ -197,3 +206,85 @@ def _script() -> str:
         raise RuntimeError("the package plotly is not installed, and figures need its script")
     path = Path(spec.origin).parent / "package_data" / "plotly.min.js"
     return path.read_text("utf-8").replace("</script", "<\\/script")
+
+
+#: Points whose curves are drawn, and values of each.
+CURVES, SAMPLES = 6, 200
+
+
+def drawings(store: Store, sweep: Sweep) -> list[Drawing]:
+    """Learning curves of the best points, and the objective over each numeric field."""
+    objective = sweep.spec.get("objective") or {}
+    metric = str(objective.get("metric", "validation_error"))
+    points = [p for p in store.all_points(sweep.id) if p.mean is not None]
+    sign = -1.0 if objective.get("direction") == "maximize" else 1.0
+    points.sort(key=lambda p: (sign * (p.mean or 0.0), p.number))
+    found = [_curves(store, sweep, points[:CURVES], metric)]
+    for field, domain in (sweep.spec.get("space") or {}).items():
+        drawn = _sensitivity(field, domain, points, metric)
+        if drawn.lines:
+            found.append(drawn)
+    return [one for one in found if one.lines]
+
+
+def _scale(metric: str) -> float:
+    return 100.0 if metric.endswith("_error") else 1.0
+
+
+def _axis(metric: str) -> str:
+    words = metric.replace("_", " ")
+    return f"{words} (%)" if metric.endswith("_error") else words
+
+
+def _curves(store: Store, sweep: Sweep, best: Sequence[Point], metric: str) -> Drawing:
+    scale = _scale(metric)
+    name_of = {p.number: _label(p) for p in best}
+    curves = store.point_curves(sweep.id, metric, list(name_of), SAMPLES)
+    lines = [
+        Line(
+            name_of[c.point],
+            [float(step) for step in c.steps],
+            [scale * value for value in c.mean],
+            low=[scale * (mean - (sd or 0.0)) for mean, sd in zip(c.mean, c.sd, strict=True)],
+            high=[scale * (mean + (sd or 0.0)) for mean, sd in zip(c.mean, c.sd, strict=True)],
+        )
+        for c in curves
+    ]
+    title = f"{sweep.name}: best {len(lines)} points, mean ± sd over seeds"
+    return Drawing("learning-curves", title, STEPS, _axis(metric), lines)
+
+
+def _label(point: Point) -> str:
+    settings = [str(point.params["optimizer"])] if "optimizer" in point.params else []
+    for name in ("alpha_v", "lr"):
+        if isinstance(rate := point.params.get(name), int | float):
+            settings.append(f"{WORDS[name].split()[0]} {rate:.3g}")
+    return ": ".join(part for part in (f"point {point.number}", ", ".join(settings)) if part)
+
+
+def _sensitivity(
+    field: str, domain: Mapping[str, Any], points: Sequence[Point], metric: str
+) -> Drawing:
+    scale = _scale(metric)
+    having = [
+        p
+        for p in points
+        if isinstance(p.params.get(field), int | float) and not isinstance(p.params[field], bool)
+    ]
+    lines = []
+    for optimizer in sorted({str(p.params.get("optimizer", "all")) for p in having}):
+        mine = [p for p in having if str(p.params.get("optimizer", "all")) == optimizer]
+        lines.append(
+            Line(
+                optimizer,
+                [float(p.params[field]) for p in mine],
+                [scale * (p.mean or 0.0) for p in mine],
+                low=[scale * ((p.mean or 0.0) - (p.sd or 0.0)) for p in mine],
+                high=[scale * ((p.mean or 0.0) + (p.sd or 0.0)) for p in mine],
+                is_curve=False,
+            )
+        )
+    log_x = bool(domain.get("log")) and all(float(value) > 0 for line in lines for value in line.x)
+    words = WORDS.get(field, field)
+    title = f"{metric.replace('_', ' ')} over {words}, mean ± sd over seeds"
+    return Drawing(f"sensitivity-{field}", title, words, _axis(metric), lines, log_x=log_x)

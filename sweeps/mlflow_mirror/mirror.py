@@ -18,8 +18,7 @@ from functools import partial
 
 from sweeps.errors import NotFound, StoreUnavailable
 from sweeps.mlflow_mirror.artifacts import SweepArtifacts
-from sweeps.mlflow_mirror.client import Gone, MirrorClient, Refused, Unreachable
-from sweeps.mlflow_mirror.mirror_holds import Holds, Key
+from sweeps.mlflow_mirror.client import Gone, Holds, Key, MirrorClient, Refused, Unreachable
 from sweeps.mlflow_mirror.names import original_tag
 from sweeps.mlflow_mirror.orphans import end_deleted, reconcile, run_of_sweep
 from sweeps.mlflow_mirror.runs import (

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sweeps.driver.run import Places
+from sweeps.places import Places
 from sweeps.records import Trial, TrialState
 from sweeps.store.store import Store
 

@@ -12,7 +12,7 @@ from service.api.app import create_app
 from service.settings import Settings
 from sweeps.store.store import Store
 from tests.dashboards import seeding
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 
 # Without a browser the other tests run all the same.
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from sweeps.analysis.driver_analysis import driver_analysis
+from sweeps.analysis.whole import driver_analysis
 from sweeps.records import Claim, NewTrial, SweepState, TrialState
 from sweeps.store.database import connection as store_connection
 from sweeps.store.store import Store

@@ -24,7 +24,7 @@ from tests.faults import workload
 from tests.faults.nodes import Node
 from tests.faults.processes import PATIENCE, below, command_line, in_session, is_alive, kill, until
 from tests.turns import Turns
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 
 ROOT = Path(__file__).parents[2]
 #: A Tune trial in a worker, as Ray titles its process.

@@ -21,7 +21,7 @@ from tests.faults.checks import TRIALS, assert_whole, finished, settle, small_sw
 from tests.faults.processes import in_session, kill, until
 from tests.faults.service_under_test import ROOT, Service, patiently
 from tests.postgres import start_postgres
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.data.prepared import list_datasets
 
 pytestmark = pytest.mark.stack

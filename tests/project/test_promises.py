@@ -17,10 +17,7 @@ LONGER: dict[str, str] = {}
 #: Entries of a folder of Python: modules, __init__.py, and folders with Python in them.
 MOST_ENTRIES = 15
 #: Folder -> why it holds more.
-FULLER = {
-    "service/cli": "files that go into their only importers next (decision 0024)",
-    "sweeps/match": "files that go into their only importers next (decision 0024)",
-}
+FULLER: dict[str, str] = {}
 
 _MADE = {"build", "dist", "node_modules", "__pycache__"}
 _MEANINGLESS = {"utils", "util", "common", "helpers", "helper", "misc", "core", "base"}

@@ -6,7 +6,7 @@ import torch
 
 from tests.interpreter import leave_out_idle_checks
 from worker import TrainConfig
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.data.prepared import Arrays, write_dataset
 
 

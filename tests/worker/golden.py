@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from worker import TrainConfig, train
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.training.run import Run
 
 PATH = Path(__file__).parent / "golden_losses.json"

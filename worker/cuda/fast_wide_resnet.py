@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ndadam.networks.wide_resnet import Block, FixedScaleBatchNorm2d, PoolPad, WideResNet
+from ndadam.networks.fixed_scale_norm import FixedScaleBatchNorm2d
+from ndadam.networks.wide_resnet import Block, PoolPad, WideResNet
 from worker.cuda.conv_layers import PaddedConv, PaddedPoolPad, padded
 from worker.cuda.norm_layers import Layer, add_norm_act, norm_act, pool
 

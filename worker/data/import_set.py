@@ -1,5 +1,6 @@
 """Prepares data sets from what people have: ``.npz``, CIFAR archives, folders of images."""
 
+import hashlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +9,14 @@ import numpy as np
 
 from worker.data.cifar_archive import read_binary_archive, read_python_archive
 from worker.data.image_folder import read_image_folder
-from worker.data.known_sets import KNOWN_SETS, KnownSet, check_known
-from worker.data.prepared import Arrays, DatasetInfo, dataset_path, write_dataset
+from worker.data.known_sets import KNOWN_SETS, KnownSet
+from worker.data.prepared import (
+    Arrays,
+    DatasetInfo,
+    channel_statistics,
+    dataset_path,
+    write_dataset,
+)
 from worker.errors import DatasetRefused
 
 _ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test")
@@ -168,3 +175,55 @@ def _check_labels(
             f"{source}: {name} must lie between 0 and {top}, got {labels.min()} to {labels.max()}"
         )
     return labels.astype("<u2")
+
+
+def check_known(name: str, arrays: Arrays) -> None:
+    """Refuse arrays that are not the data set whose name they are given."""
+    known = KNOWN_SETS.get(name)
+    if known is None:
+        return
+    counts = (len(arrays.x_train), len(arrays.x_test))
+    shape = arrays.x_train.shape[1:]
+    if counts != (known.num_train, known.num_test) or shape != known.shape:
+        raise DatasetRefused(
+            f"{name} must have {known.num_train} training and {known.num_test} test images of "
+            f"{known.shape}, got {counts[0]} and {counts[1]} of {tuple(shape)}; import it under "
+            "another name if it is another set"
+        )
+    _check_balance(name, arrays, len(known.classes))
+    if known.sha256:
+        _check_sha256(name, arrays, known.sha256)
+    _check_statistics(name, arrays, known)
+
+
+def _check_balance(name: str, arrays: Arrays, num_classes: int) -> None:
+    for part, labels in (("training", arrays.y_train), ("test", arrays.y_test)):
+        counts = np.bincount(labels, minlength=num_classes)
+        if len(counts) != num_classes or counts.min() != counts.max():
+            raise DatasetRefused(
+                f"{name} must have as many {part} images of each of its {num_classes} classes, "
+                f"got {counts.min()} to {counts.max()} over {np.count_nonzero(counts)} classes"
+            )
+
+
+def _check_sha256(name: str, arrays: Arrays, expected: tuple[str, ...]) -> None:
+    names = ("x_train", "y_train", "x_test", "y_test")
+    for part, array, digest in zip(names, arrays.parts(), expected, strict=True):
+        found = hashlib.sha256(np.ascontiguousarray(array, dtype=np.uint8).tobytes()).hexdigest()
+        if found != digest:
+            raise DatasetRefused(
+                f"{part} is not that of {name}: its sha256 must be {digest}, got {found}"
+            )
+
+
+def _check_statistics(name: str, arrays: Arrays, known: KnownSet) -> None:
+    found = channel_statistics(arrays.x_train)
+    for what, values, expected in zip(
+        ("means", "deviations"), found, (known.means, known.deviations), strict=True
+    ):
+        if not np.allclose(values, expected, rtol=0, atol=0.06):
+            rounded = tuple(round(value, 1) for value in values)
+            raise DatasetRefused(
+                f"{name}'s channel {what} must be {expected}, got {rounded}: colours are swapped "
+                "or scaled, or it is another set"
+            )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker.atomic_file import whole_file
+from worker.data.known_sets import KNOWN_SETS
 from worker.errors import DatasetNotFound, DatasetRefused
 
 if TYPE_CHECKING:
@@ -111,9 +112,6 @@ def dataset_info(name: str, home: Path | str) -> DatasetInfo:
     """Header of one prepared set. Raises DatasetNotFound or, for a damaged file, DatasetRefused."""
     path = dataset_path(name, home)
     if not path.is_file():
-        # Here, because the known sets are checked with what this file holds.
-        from worker.data.known_sets import KNOWN_SETS
-
         known = ", ".join(info.name for info in list_datasets(home)) or "none"
         is_published = name in ("digits", *KNOWN_SETS)
         fetched = f"`ndsweep data fetch {name}` or " if is_published else ""

@@ -11,24 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from ndadam import BatchNormSoftmax
+from ndadam.networks.fixed_scale_norm import FixedScaleBatchNorm1d
+from ndadam.networks.wide_resnet import INIT_GAIN, LEAKY_SLOPE
 from worker.config.train_config import TrainConfig
 
 #: Side that images are averaged to.
 _SIDE = 8
 #: Units of a hidden layer at widen_factor 1.
 _WIDTH = 64
-# As ndadam.WideResNet: slope of the TensorFlow code, and variance times fan-in.
-_LEAKY_SLOPE = 0.1
-_INIT_GAIN = {"fan_in_normal": 1.0, "kaiming_normal": 2.0}
-
-
-class FixedScaleBatchNorm1d(nn.BatchNorm1d):
-    """Batch normalisation whose scale is 1 and not trained; the bias is trained."""
-
-    def __init__(self, num_features: int, eps: float, momentum: float) -> None:
-        super().__init__(num_features, eps=eps, momentum=momentum)
-        del self.weight
-        self.register_buffer("weight", torch.ones(num_features), persistent=False)
 
 
 def perceptron(config: TrainConfig, num_classes: int, in_channels: int) -> nn.Module:
@@ -43,7 +33,7 @@ def perceptron(config: TrainConfig, num_classes: int, in_channels: int) -> nn.Mo
     for _ in range(config.depth):
         layers.append(_linear(config, before, width, generator))
         layers.append(norm(width, config.bn_eps, config.bn_momentum))
-        layers.append(nn.LeakyReLU(_LEAKY_SLOPE) if config.activation != "relu" else nn.ReLU())
+        layers.append(nn.LeakyReLU(LEAKY_SLOPE) if config.activation != "relu" else nn.ReLU())
         before = width
     # Without BN-Softmax nothing ignores the head's size, and it has a bias of its own.
     layers.append(_linear(config, before, num_classes, generator, bias=config.gamma_c is None))
@@ -57,7 +47,7 @@ def _linear(
     config: TrainConfig, size: int, width: int, generator: torch.Generator, *, bias: bool = False
 ) -> nn.Linear:
     layer = nn.utils.skip_init(nn.Linear, size, width, bias=bias)  # type: ignore[no-untyped-call]
-    deviation = math.sqrt(_INIT_GAIN[str(config.init)] / size)
+    deviation = math.sqrt(INIT_GAIN[str(config.init)] / size)
     weight: Tensor = layer.weight
     weight.normal_(0.0, deviation, generator=generator)
     if bias:

@@ -1,6 +1,5 @@
 """Where a run is computed: device, precision, determinism. Refuses what the machine lacks."""
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,8 +11,6 @@ from worker.config.train_config import FieldError, TrainConfig
 
 #: TF32 and bf16 tensor cores came with this compute capability (A100 and later).
 _AMPERE = (8, 0)
-#: Whether kernels can be compiled; without, a card is trained on as a CPU is, step by step.
-HAS_TRITON = torch.version.hip is None and importlib.util.find_spec("triton") is not None
 
 
 def choose_device(config: TrainConfig) -> torch.device:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ndadam.cuda import HAS_TRITON
 from ndadam.networks.wide_resnet import WideResNet
 from worker.checkpoints import checkpoint
 from worker.checkpoints.writer import CheckpointWriter
@@ -19,7 +20,7 @@ from worker.data.device_data import load_run_data
 from worker.data.run_length import run_length
 from worker.networks.build import build_network
 from worker.report import Measurement, Report, Status
-from worker.steps.device import HAS_TRITON, autocast, wake_autograd
+from worker.steps.device import autocast, wake_autograd
 from worker.steps.eager_steps import EagerSteps
 from worker.steps.evaluation import evaluate
 from worker.steps.metrics import Tally

@@ -5,19 +5,15 @@ from fastapi import APIRouter
 from service.api.routes.catalogue import router as catalogue
 from service.api.routes.comparisons import router as comparisons
 from service.api.routes.events import router as events
-from service.api.routes.growth import router as growth
 from service.api.routes.matches import router as matches
-from service.api.routes.predictions import router as predictions
 from service.api.routes.sweeps import router as sweeps
 from service.api.routes.trials import router as trials
 
 ROUTERS: tuple[APIRouter, ...] = (
     sweeps,
-    growth,
     trials,
     events,
     comparisons,
-    predictions,
     matches,
     catalogue,
 )

@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from service.contract.bodies import DocumentRoute, json_or_yaml
+from service.contract.downloads import TABLES, table_response
 from service.contract.errors import answers
 from service.contract.inputs import ComparisonQuery, StoreDep
 from service.contract.outputs import ComparisonOut
-from service.contract.tables import TABLES, table_response
 from sweeps.analysis.comparison import ComparisonSpec, compare
-from sweeps.analysis.comparison_table import comparison_csv, comparison_text
+from sweeps.analysis.tables import comparison_csv, comparison_text
 
 router = APIRouter(prefix="/comparisons", tags=["comparisons"], route_class=DocumentRoute)
 

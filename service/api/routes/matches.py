@@ -1,4 +1,7 @@
-"""``/matches``: which alpha_v makes ND-Adam move its weight vectors as fast as another setting."""
+"""``/matches``: the alpha_v at which ND-Adam moves its weight vectors as fast as another setting.
+
+``/matches/predict`` answers with the closed form.
+"""
 
 from typing import Annotated
 
@@ -7,9 +10,10 @@ from fastapi import APIRouter, Query, Response
 from service.contract.bodies import DocumentRoute, json_or_yaml
 from service.contract.errors import answers
 from service.contract.inputs import IdempotencyKey, MatchQuery, SettingsDep, StoreDep, SweepId
-from service.contract.outputs import PageOut, SweepOut
+from service.contract.outputs import PageOut, PredictionOut, SweepOut
 from service.submission.admission import get_match, page_out, queue, sweep_out
 from service.submission.match_of_trial import MatchOfTrial, match_of_trial
+from service.submission.prediction import PredictionSpec, answer
 from sweeps.match.match_spec import MatchSpec
 
 router = APIRouter(prefix="/matches", tags=["matches"], route_class=DocumentRoute)
@@ -66,3 +70,9 @@ def read_match(sweep_id: SweepId, store: StoreDep) -> SweepOut:
 def cancel_match(sweep_id: SweepId, store: StoreDep) -> SweepOut:
     """End a match for good, whether it waits or runs. Asking again changes nothing."""
     return sweep_out(store.request(get_match(store, sweep_id).id, "cancel"))
+
+
+@router.post("/predict", openapi_extra=json_or_yaml("PredictionSpec"), responses=answers(413, 415))
+def predict_match(spec: PredictionSpec) -> PredictionOut:
+    """The target's learning rate under every criterion, from settings alone, at once."""
+    return answer(spec)

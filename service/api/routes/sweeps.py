@@ -1,12 +1,12 @@
-"""``/sweeps``: submit, list, steer and read sweeps. Matches answer here too: they are sweeps."""
+"""``/sweeps``: submit, list, steer, extend and read sweeps. Matches are sweeps too."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import StreamingResponse
 
 from service.contract.bodies import DocumentRoute, json_or_yaml
-from service.contract.downloads import export_stream
+from service.contract.downloads import TABLES, export_stream, table_response
 from service.contract.errors import answers
 from service.contract.inputs import (
     AnalysisQuery,
@@ -19,7 +19,6 @@ from service.contract.inputs import (
     SweepQuery,
 )
 from service.contract.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
-from service.contract.tables import TABLES, table_response
 from service.submission.admission import (
     admitted,
     page_out,
@@ -27,11 +26,12 @@ from service.submission.admission import (
     sweep_out,
 )
 from service.submission.forecast import describe_sweep
-from service.submission.growth import delete
-from service.submission.labelling import label
+from service.submission.growth import confirm, delete, extend, label
 from sweeps.analysis.arms import analysis
-from sweeps.analysis.result_table import result_table
+from sweeps.analysis.tables import result_table
 from sweeps.analysis.whole import full_analysis
+from sweeps.spec.confirmation import ConfirmSpec
+from sweeps.spec.extension import Extension
 from sweeps.spec.sweep_spec import SweepSpec
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=DocumentRoute)
@@ -158,3 +158,38 @@ def analyse_sweep(
     if query.format == "json":
         return AnalysisOut(sweep_id=sweep_id, analysis=full_analysis(store, sweep_id))
     return table_response(result_table(analysis(store, sweep_id), query.format), query.format)
+
+
+@router.post(
+    "/{sweep_id}/extend",
+    openapi_extra=json_or_yaml("Extension"),
+    responses=answers(404, 409, 413, 415),
+)
+def extend_sweep(
+    sweep_id: SweepId, asked: Extension, store: StoreDep, settings: SettingsDep
+) -> SweepOut:
+    """Give a sweep more points, seeds or budget, in whatever state but cancelled.
+
+    The numbers are totals, so asking again changes nothing. Trials that the old budget cut off go
+    on; a sweep that runs takes the rest up when it has done what it was asked before.
+    """
+    return sweep_out(extend(store, settings, sweep_id, asked))
+
+
+@router.post(
+    "/{sweep_id}/confirm",
+    status_code=201,
+    openapi_extra=json_or_yaml("ConfirmSpec", required=False),
+    responses=answers(404, 409, 413, 415),
+)
+def confirm_sweep(
+    sweep_id: SweepId,
+    store: StoreDep,
+    settings: SettingsDep,
+    response: Response,
+    asked: Annotated[ConfirmSpec | None, Body()] = None,
+) -> SweepOut:
+    """Queue a sweep that trains the best points on fresh seeds; asking again answers the same."""
+    confirming = confirm(store, settings, sweep_id, asked or ConfirmSpec())
+    response.headers["Location"] = f"/api/v1/sweeps/{confirming.id}"
+    return sweep_out(confirming)

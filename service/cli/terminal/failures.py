@@ -33,7 +33,7 @@ def sentence_for(error: Exception) -> str | None:
     # Imported here: `ndsweep --help` must not wait for them.
     from pydantic import ValidationError
 
-    from service.cli.terminal.asked_output import OutputRefused
+    from service.cli.terminal.options import OutputRefused
     from service.client.client import ServiceError, ServiceRefused
     from service.contract.errors import ApiError
     from service.settings import SettingsError

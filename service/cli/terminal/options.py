@@ -1,6 +1,8 @@
-"""An option that takes one of some words, refused in one plain sentence."""
+"""Options that take one of some words, or name a file to write; each is refused in one sentence."""
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import typer
 
@@ -14,3 +16,29 @@ def one_of(*words: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+#: Of a disk that takes no more.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class OutputRefused(Exception):
+    """A file that was asked for cannot be written; the text says which, and what to do."""
+
+
+@contextmanager
+def writing(option: str) -> Iterator[None]:
+    """Turn the OSError of a file that ``option`` named into OutputRefused."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough
+    except OSError as error:
+        where = f"{option}: cannot write {error.filename}: {error.strerror}"
+        raise OutputRefused(f"{where}; {_way_out(error)}") from error
+
+
+def _way_out(error: OSError) -> str:
+    if error.errno in _FULL:
+        return "free some space there, or name a file on another disk"
+    return "name a file in a folder that you may write to"

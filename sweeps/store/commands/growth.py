@@ -8,8 +8,9 @@ import sqlalchemy as sa
 from sweeps.errors import SweepStateConflict, does_not_go_on
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.commands.states import move_trials
-from sweeps.store.commands.sweeps import check_id, locked, queue_again, relabel, sweep_by_id
+from sweeps.store.commands.sweeps import locked, queue_again, relabel, sweep_by_id
 from sweeps.store.database.connection import Database, json_safe, plain_text
+from sweeps.store.database.paging import check_id
 from sweeps.store.database.rows import sweep_of
 from sweeps.store.database.tables import sweeps, trials
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from sweeps.errors import (
     IdempotencyConflict,
-    InvalidFilter,
     SweepNotFound,
     SweepStateConflict,
     does_not_go_on,
@@ -20,7 +18,7 @@ from sweeps.errors import (
 from sweeps.records import Kind, Page, Request, Sweep, SweepState, TrialState
 from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep, move_trials
 from sweeps.store.database.connection import Database, Write, json_safe, plain_text
-from sweeps.store.database.paging import Listing
+from sweeps.store.database.paging import Listing, check_choice, check_id
 from sweeps.store.database.rows import sweep_of
 from sweeps.store.database.tables import deleted_sweeps, sweep_tags, sweeps, trials
 
@@ -35,7 +33,6 @@ SWEEP_LISTING = Listing(
     tie=sweeps.c.id,
 )
 
-_ID = re.compile(r"[0-9a-f]{12}")
 _OPEN_TRIALS = (TrialState.WAITING.value, TrialState.RUNNING.value)
 
 
@@ -207,22 +204,6 @@ _WISHED = {
 }
 #: Wishes that are not taken back, the later one the stronger.
 _FINAL = ("cancel", "delete")
-
-
-def check_id(sweep_id: str) -> None:
-    """Raise SweepNotFound for what cannot be an id, before a database sees it."""
-    if not _ID.fullmatch(sweep_id):
-        raise SweepNotFound(plain_text(sweep_id))
-
-
-def check_choice(field: str, value: str, choices: Sequence[str]) -> str:
-    """Return ``value``. Raises InvalidFilter unless it is one of ``choices``."""
-    if value not in choices:
-        raise InvalidFilter(
-            f"{field} must be one of {', '.join(choices)}, got {plain_text(value)[:80]!r}",
-            field=field,
-        )
-    return value
 
 
 def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:

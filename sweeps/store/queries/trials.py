@@ -7,10 +7,8 @@ import sqlalchemy as sa
 
 from sweeps.errors import SweepNotFound, TrialNotFound
 from sweeps.records import Event, Page, Point, SweepCount, SweepState, Trial, TrialState
-from sweeps.store.commands.sweeps import check_choice, check_id
 from sweeps.store.database.connection import Database
-from sweeps.store.database.cursors import check_limit
-from sweeps.store.database.paging import Listing
+from sweeps.store.database.paging import Listing, check_choice, check_id, check_limit
 from sweeps.store.database.params import by_param, is_by_param
 from sweeps.store.database.rows import COUNT_COLUMN, attempt_of, event_of, point_of, trial_of
 from sweeps.store.database.tables import attempts, events, points, sweeps, trials

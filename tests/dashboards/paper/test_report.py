@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dashboards.paper.document import paper_document
-from dashboards.report.document import Document, Table, to_html, to_latex, to_markdown
+from dashboards.report.blocks import Document, Table
+from dashboards.report.document import to_html, to_latex, to_markdown
 from dashboards.report.files import report_text, write_report
 from ndadam.statistics.inference import t_quantile
 from sweeps.batch.import_results import import_results

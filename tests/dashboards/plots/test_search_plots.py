@@ -9,11 +9,10 @@ from typing import cast
 import pytest
 
 from dashboards.plots.contour import CELLS, contour_plot, surface
-from dashboards.plots.importance import importance_plot
+from dashboards.plots.importance import importance_plot, variance_plot
 from dashboards.plots.parallel import MAX_LINES, UNUSED, parallel_plot
 from dashboards.plots.scales import scale_of
 from dashboards.plots.timeline import LEAST_BAR, MOST_LANES, lanes_of, timeline_plot
-from dashboards.plots.variance_plot import variance_plot
 from dashboards.wording.importance_notes import FEWEST_POINTS, importance_notes, why_no_importance
 from sweeps.analysis.variance_share import VarianceShare
 from sweeps.records import Point, Sweep, TrialState

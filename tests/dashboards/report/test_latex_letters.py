@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.report.document import Document, Heading, Listing, Notes, Paragraph, Table, to_latex
+from dashboards.report.blocks import Document, Heading, Listing, Notes, Paragraph, Table
+from dashboards.report.document import to_latex
 from dashboards.report.latex import latex_text
 
 #: Latin beyond ASCII, Chinese, an emoji of several parts, Greek, Arabic, Cyrillic, control signs,

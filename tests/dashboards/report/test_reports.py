@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from dashboards.report import sensitivity as report_sensitivity
 from dashboards.report import sweep as report_sweep
-from dashboards.report.document import Document, Picture, Table, to_html, to_markdown
+from dashboards.report.blocks import Document, Picture, Table
+from dashboards.report.document import to_html, to_markdown
 from dashboards.report.drawing import Cloud, Drawing
 from dashboards.report.files import report_text
 from dashboards.report.sensitivity import importance_blocks, sensitivity_blocks

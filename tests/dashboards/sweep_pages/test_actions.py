@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from dashboards.sweep_pages.buttons import actions, retry_note, retry_of_trial, trial_note
 from dashboards.sweep_pages.overview import cost_text
 from dashboards.web.point_cache import Kept
-from service.api.checkpoint_files import trial_checkpoints
+from service.api.trial_files import trial_checkpoints
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.store import Store
 from tests.dashboards import seeding

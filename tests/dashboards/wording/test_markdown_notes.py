@@ -5,7 +5,8 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from dashboards.report.document import Document, Heading, Notes, to_html, to_markdown
+from dashboards.report.blocks import Document, Heading, Notes
+from dashboards.report.document import to_html, to_markdown
 from dashboards.report.latex import notes_latex
 from dashboards.wording.markdown_notes import markdown
 from sweeps.store.store import Store

@@ -166,7 +166,7 @@ def test_fused_is_refused_away_from_cuda() -> None:
 
 
 def test_fused_is_refused_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ndadam.fused.choice._HAS_TRITON", False)
+    monkeypatch.setattr("ndadam.fused.choice.HAS_TRITON", False)
 
     with pytest.raises(RuntimeError, match="fused=True needs Triton, which is not installed"):
         optimizer_of(make_model(), fused=True)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from ndadam import probe
-from ndadam.invariance.model_copy import same_randomness_after
+from ndadam.invariance.passes import same_randomness_after
 from ndadam.matching.equivalents import layers_in_words, layers_without_rate
 
 Named = collections.namedtuple("Named", "x y")

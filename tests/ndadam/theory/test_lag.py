@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from ndadam.theory.first_steps import start_up, start_up_steps
 from ndadam.theory.lag import trusted_until
 from ndadam.theory.prediction import (
     OptimizerSetting,
@@ -13,6 +12,7 @@ from ndadam.theory.prediction import (
     predict,
     stationary_effective_lr,
 )
+from ndadam.theory.settling import start_up, start_up_steps
 from tests.ndadam.theory.paper_runs import NDADAM, RUNS, SGD, SGD_5E4, cosine, recurrence
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ndadam import NDAdam
-from ndadam.vectors import projection
-from ndadam.vectors.projection import tangents_of
+from ndadam.vectors import turning
+from ndadam.vectors.turning import tangents_of
 from ndadam.vectors.vector_numbers import KeptNumbers
 
 EPS = torch.finfo(torch.float32).eps
@@ -59,7 +59,7 @@ def test_what_a_parallel_gradient_leaves_is_recognised_as_rounding(length):
     ids=["weight with strides", "gradient with strides", "columns", "long rows"],
 )
 def test_the_kernel_is_left_alone_where_it_does_not_fit(grad, w, dims, monkeypatch):
-    monkeypatch.setattr(projection, "_PROJECT", refuse)
+    monkeypatch.setattr(turning, "_PROJECT", refuse)
 
     tangent, radial = tangents_of(grad, w, dims)
 
@@ -80,8 +80,8 @@ def test_a_step_with_the_kernel_equals_one_without(foreach, monkeypatch):
         return [p.detach() for p in parameters]
 
     with_kernel = steps()
-    monkeypatch.setattr(projection, "_LONGEST", 0)
-    monkeypatch.setattr(projection, "_PROJECT", refuse)
+    monkeypatch.setattr(turning, "_LONGEST", 0)
+    monkeypatch.setattr(turning, "_PROJECT", refuse)
 
     torch.testing.assert_close(with_kernel, steps(), rtol=0, atol=1e-12)
 

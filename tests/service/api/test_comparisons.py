@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ndadam.statistics.inference import detectable_difference, holm, paired, welch
-from sweeps.analysis.comparable import cautions, not_comparable
+from sweeps.analysis.compared_arms import cautions, not_comparable
 
 COMPARISONS = "/api/v1/comparisons"
 SGD = [0.10, 0.12, 0.11, 0.13]

@@ -11,7 +11,7 @@ from sweeps.batch.plan import plan_runs, read_specs
 from sweeps.batch.results import write_result
 from tests.sweeps.batch.batch_cases import failed_result, spec, write_spec
 from tests.sweeps.batch.test_import_results import all_runs, folder
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 
 
 def test_a_batch_without_time_says_what_is_left(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from service.cli.match_follow import follow_points
+from service.cli.match_input import follow_points
 from sweeps.store.queries.thinning import thin
 
 

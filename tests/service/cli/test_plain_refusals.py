@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from service.api.__main__ import _migrate
 from service.cli.app import app
 from service.settings import Settings
-from service.supervision.outside import silent_parts
+from service.supervision.doctor import silent_parts
 from sweeps.errors import StoreUnavailable
 
 SWEEPS = "/api/v1/sweeps"

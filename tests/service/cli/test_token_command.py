@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from service.cli.app import app
-from service.cli.cli_token import create_token
+from service.cli.upkeep import create_token
 from service.settings import SettingsError
 
 runner = CliRunner()

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from service.settings import Settings
-from service.submission.from_pages import PageSubmission
-from service.submission.page_steering import PageSteering
+from service.submission.from_pages import PageSteering, PageSubmission
 from sweeps.records import Sweep
 from sweeps.store.store import Store
 

@@ -5,10 +5,9 @@ import random
 
 import pytest
 
-from sweeps.analysis.driver_analysis import driver_analysis
 from sweeps.analysis.importance import FEWEST_POINTS, ped_anova
 from sweeps.analysis.rung_correlation import ranks, spearman
-from sweeps.analysis.whole import full_analysis
+from sweeps.analysis.whole import driver_analysis, full_analysis
 from sweeps.records import Point, SweepState, TrialState
 from sweeps.store.store import Store
 from tests.sweeps.store_cases import claimed, report, trial

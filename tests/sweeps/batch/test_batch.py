@@ -21,7 +21,7 @@ from tests.sweeps.batch.batch_cases import failed_result, finish, outcome, start
 from tests.sweeps.turns import LONG, run_until, standing_still, wait_for
 from worker import TrainConfig, train
 from worker.checkpoints.report_journal import ReportJournal
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.report import Report
 
 pytestmark = pytest.mark.stack

@@ -16,7 +16,7 @@ from sweeps.search.fixed_points import fixed_points
 from sweeps.spec.presets import preset_names, read_preset
 from sweeps.spec.sweep_spec import SweepSpec
 from tests.sweeps.batch.batch_cases import ROOT, spec, write_spec
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 
 
 @pytest.fixture(scope="module")

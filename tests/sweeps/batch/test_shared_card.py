@@ -20,7 +20,7 @@ from worker import TrainConfig, train
 from worker.card_sharing.client import HostedError
 from worker.card_sharing.protocol import host_address
 from worker.checkpoints.report_journal import ReportJournal
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 
 SHARED = {"gpus": 1, "trials_per_gpu": 2}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from sweeps.batch.plan import plan_runs, read_specs
 from sweeps.batch.table import outcome_table
 from tests.sweeps.batch.batch_cases import failed_result, write_spec
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 
 LONG = "CheckpointError: none of the 3 checkpoints below /data/a-folder can be read, " * 4
 

@@ -10,8 +10,9 @@ import pytest
 from sweeps.driver.dispatcher import Dispatcher
 from sweeps.driver.limits import Limits
 from sweeps.driver.plan import plan
-from sweeps.driver.run import Places, Run
+from sweeps.driver.run import Run
 from sweeps.driver.store_writer import StoreWriter
+from sweeps.places import Places
 from sweeps.records import Claim, Sweep, SweepState, Trial
 from sweeps.store.store import Store
 from tests.sweeps.store_cases import LEASE

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweeps.driver import driver
-from sweeps.driver.driver_exit import TAKEN
+from sweeps.driver.process import TAKEN
 from sweeps.records import Claim, Sweep, SweepState, TrialState
 from sweeps.search.proposer import SweepProposer
 from sweeps.store.database.tables import attempts

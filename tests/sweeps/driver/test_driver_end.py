@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from sweeps.driver.driver import Driver, _drive
-from sweeps.driver.driver_exit import NO_STORE
-from sweeps.driver.process import DriverSettings
+from sweeps.driver.process import NO_STORE, DriverSettings
 from sweeps.driver.runner import MAX_CRASHES, Runner
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import StoreUnavailable

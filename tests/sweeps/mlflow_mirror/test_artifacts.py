@@ -7,19 +7,18 @@ from typing import Any
 import pytest
 
 from sweeps.analysis.arms import Analysis, analysis
-from sweeps.driver.run import Places
 from sweeps.mlflow_mirror import artifacts as mirror_artifacts
 from sweeps.mlflow_mirror.artifacts import Client, SweepArtifacts
-from sweeps.mlflow_mirror.figures import html, png
+from sweeps.mlflow_mirror.figures import drawings, html, png
 from sweeps.mlflow_mirror.mirror import Mirror
-from sweeps.mlflow_mirror.mirror_drawings import drawings
+from sweeps.places import Places
 from sweeps.records import NewTrial, Sweep, SweepState, Trial, TrialState
 from sweeps.retention.best_weights import keep_if_best, kept, weights_of
 from sweeps.store.store import Store
 from tests.sweeps.mlflow_mirror.recording_client import RecordingClient
 from tests.sweeps.store_cases import LEASE, report
 from worker.config.train_config import TrainConfig
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.training.train import train
 
 OBJECTIVE = {"metric": "validation_error", "direction": "minimize"}

@@ -5,9 +5,8 @@ import time
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.mlflow_mirror.client import Refused
+from sweeps.mlflow_mirror.client import MAX_REFUSALS, Holds, Refused
 from sweeps.mlflow_mirror.mirror import Mirror
-from sweeps.mlflow_mirror.mirror_holds import MAX_REFUSALS, Holds
 from sweeps.records import SweepState, TrialState
 from sweeps.store.store import Store
 from tests.sweeps.mlflow_mirror.mirror_cases import client, mirror, send_all, store

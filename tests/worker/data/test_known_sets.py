@@ -14,8 +14,8 @@ from tests.worker.data.source_files import (
 )
 from worker.data import import_set as imports
 from worker.data.fetch import fetch
-from worker.data.import_set import import_dataset
-from worker.data.known_sets import KNOWN_SETS, KnownSet, check_known
+from worker.data.import_set import check_known, import_dataset
+from worker.data.known_sets import KNOWN_SETS, KnownSet
 from worker.data.prepared import dataset_path, default_home, load
 from worker.errors import DatasetRefused
 
@@ -104,7 +104,7 @@ def test_fetching_prepares_what_torchvision_downloaded(tmp_path, made_up_cifar, 
             write_folder(python_files(made_up_cifar), tmp_path.__class__(root) / self.base_folder)
 
     known_sets = {"cifar10": small_cifar(made_up_cifar)}
-    monkeypatch.setattr("worker.data.known_sets.KNOWN_SETS", known_sets)
+    monkeypatch.setattr("worker.data.import_set.KNOWN_SETS", known_sets)
     monkeypatch.setattr(datasets, "CIFAR10", FakeCIFAR10)
 
     info = fetch("cifar10", tmp_path / "home")

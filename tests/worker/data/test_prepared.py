@@ -8,7 +8,7 @@ import torch
 
 from worker import TrainConfig
 from worker.data.device_data import load_run_data
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.data.prepared import dataset_info, dataset_path, list_datasets, load, write_dataset
 from worker.errors import DatasetNotFound, DatasetRefused
 
