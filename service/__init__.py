@@ -1,0 +1,1 @@
+"""The HTTP API, the command line, and what starts and watches the processes."""

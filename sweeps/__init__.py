@@ -1,0 +1,1 @@
+"""Sweeps of many configurations: specs, the store, search, drivers, matches, analysis."""

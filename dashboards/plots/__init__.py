@@ -1,0 +1,4 @@
+"""Figures as the values that plotly draws.
+
+May import: wording.
+"""

@@ -1,0 +1,4 @@
+"""The pages of sweeps: the list, one sweep, one trial, search and actions.
+
+May import: plots, web, wording.
+"""

@@ -1,0 +1,4 @@
+"""The fused optimizer step in Triton: when it applies, its launch and its kernels.
+
+May import: cuda, vectors.
+"""

@@ -1,0 +1,4 @@
+"""The probe: which weight vectors a loss is invariant to in length.
+
+May import: vectors.
+"""

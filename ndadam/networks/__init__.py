@@ -1,0 +1,4 @@
+"""The paper's wide residual networks, its softmax, and norms with fixed scale.
+
+May import: checks.
+"""

@@ -1,0 +1,4 @@
+"""NDAdam, its literal twin, parameter groups, and the foreach and compiled steps.
+
+May import: cuda, fused, vectors.
+"""

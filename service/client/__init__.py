@@ -1,4 +1,7 @@
-"""The Python client of the HTTP API."""
+"""The Python client of the HTTP API.
+
+May import: contract.
+"""
 
 from service.client.client import Client, ServiceError, ServiceRefused, ServiceUnreachable
 

@@ -1,0 +1,4 @@
+"""Shapes of requests, answers, downloads and errors of the API.
+
+May import: settings.
+"""

@@ -1,0 +1,4 @@
+"""Whether a spec may run here, what it would do, and how a sweep grows.
+
+May import: contract, settings.
+"""

@@ -1,0 +1,4 @@
+"""The measured match as a sweep: its spec, stages, corrections and verdict.
+
+May import: records, search, spec.
+"""

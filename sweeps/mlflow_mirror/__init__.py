@@ -1,0 +1,4 @@
+"""Copies of sweeps, trials and models in MLflow.
+
+May import: analysis, errors, match, records, retention, store.
+"""

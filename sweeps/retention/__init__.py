@@ -1,0 +1,4 @@
+"""Which weights and checkpoints are kept, and what is deleted.
+
+May import: errors, places, records, store.
+"""

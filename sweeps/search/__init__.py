@@ -1,0 +1,4 @@
+"""Which points are proposed, and which are stopped early.
+
+May import: records, spec.
+"""

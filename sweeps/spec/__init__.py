@@ -1,0 +1,4 @@
+"""What people submit: fields, rules, presets, and their refusals.
+
+May import: errors, records.
+"""

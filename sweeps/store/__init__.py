@@ -1,1 +1,4 @@
-"""The one record: specs, states, trials, attempts, events and every reported metric."""
+"""The one record: specs, states, trials, attempts, events and every reported metric.
+
+May import: errors, records.
+"""

@@ -19,7 +19,7 @@ import pytest
 from sweeps.cluster.free_port import free_port
 from tests.postgres import start_postgres
 from tests.project import compose_file
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 
 pytestmark = pytest.mark.stack
 

@@ -27,7 +27,7 @@ from tests.project.documents import (
     section,
 )
 from worker.config.train_config import TrainConfig
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.data.import_set import check_arrays
 from worker.data.prepared import Arrays
 from worker.errors import DatasetRefused

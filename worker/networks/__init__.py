@@ -1,0 +1,4 @@
+"""Networks by name.
+
+May import: config.
+"""

@@ -1,0 +1,4 @@
+"""One eager step, its optimizer, metrics, evaluation, memory and device.
+
+May import: config, data.
+"""

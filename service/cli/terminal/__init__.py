@@ -1,0 +1,1 @@
+"""How the command prints, shows progress and fails."""

@@ -1,0 +1,1 @@
+"""Writes of the store: states, leases, reports, growth, imports."""

@@ -1,0 +1,1 @@
+"""Connection, tables, rows and paging of the store's database."""

@@ -1,0 +1,1 @@
+"""Reads of the store: sweeps, trials, curves, timelines."""

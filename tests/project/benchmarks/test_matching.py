@@ -22,7 +22,7 @@ from benchmarks.matching.table import table
 from benchmarks.matching.training import StopTime, Workshop
 from ndadam.theory.prediction import stationary_effective_lr
 from sweeps.match.arms import setting_of
-from sweeps.match.match_series import Recorded
+from sweeps.match.runs import Recorded
 from sweeps.spec.presets import read_preset
 from sweeps.spec.sweep_spec import SweepSpec
 
@@ -142,7 +142,7 @@ def test_parts_with_curves_are_tabled_and_drawn(tmp_path):
 
 
 def test_the_papers_rates_in_the_docs_are_those_of_the_kept_part(tmp_path):
-    benchmarks = Path(__file__).parents[2] / "docs" / "benchmarks"
+    benchmarks = Path(__file__).parents[3] / "docs" / "benchmarks"
     shutil.copy(benchmarks / "matching-paper.json", tmp_path / "paper.json")
     rows = re.findall(r"^\| (least squares|equal \w+) \| (.*) \|$", table(tmp_path), re.MULTILINE)
     text = (benchmarks / "matching.md").read_text("utf-8").replace("**", "")

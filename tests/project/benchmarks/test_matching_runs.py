@@ -11,7 +11,7 @@ import pytest
 from benchmarks.matching.__main__ import _clock, main
 from benchmarks.matching.nets import Cell
 from benchmarks.matching.training import StopTime, Workshop, _see_one_card
-from worker.data.digits import prepare_digits
+from worker.data.fetch import prepare_digits
 from worker.report import Measurement
 from worker.training.train import train_in_turns
 
@@ -41,7 +41,7 @@ def test_parts_go_through_where_only_torch_numpy_and_pydantic_are_installed(tmp_
             *("--only", "mlp,worth-mlp"),
             *("--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")),
         ],
-        env={**os.environ, "PYTHONPATH": str(here.parents[1]), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(here.parents[2]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=1800,

@@ -11,7 +11,7 @@ import pytest
 from sweeps.batch.import_results import import_results
 from tests.dashboards.conftest import client_of, open_store
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
 TENTH = 8000
 
 
