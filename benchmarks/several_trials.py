@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.train import BATCH, data_home, describe_machine
 from worker import Report, TrainConfig
-from worker.card_sharing.round_robin import DEPTH, SideBySide, Turns
+from worker.card_sharing.round_robin import DEPTH, RoundRobin, Turns
 from worker.data.prepared import dataset_info
 from worker.steps.device import choose_device
 from worker.steps.memory_estimate import CONTEXT, memory_plan
@@ -154,7 +154,7 @@ def by_turns(
     def on_end(key: Hashable, error: Exception | None) -> None:
         failures.extend([error] if error is not None else [])
 
-    runs = SideBySide(device, on_report=on_report, on_end=on_end, depth=depth)
+    runs = RoundRobin(device, on_report=on_report, on_end=on_end, depth=depth)
     for number in range(count):
         runs.add(number, lambda number=number: start(number))
     waits: list[tuple[float, float]] = []

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import asdict
 
 from benchmarks.matching.jobs import Job, SeenRun, clock_for, write_whole
-from worker.card_sharing.round_robin import SideBySide, Turns
+from worker.card_sharing.round_robin import RoundRobin, Turns
 from worker.config.train_config import TrainConfig
 from worker.report import Measurement, Report
 from worker.steps.device import choose_device
@@ -40,7 +40,7 @@ class _Bench:
         self._jobs = jobs
         device = choose_device(TrainConfig.model_validate_json(jobs[0][2]).resolved())
         self._clock = clock_for(device.type)
-        self.runs = SideBySide(device, on_report=self._report, on_end=self._end)
+        self.runs = RoundRobin(device, on_report=self._report, on_end=self._end)
         self.filed: list[str] = []
         self._seen: dict[Hashable, SeenRun] = {}
         self._seconds: dict[Hashable, float] = {}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ndadam.optimizer.foreach_step import Operands, other_dims, stored_operands
+from ndadam.optimizer.foreach_step import StepOperands, other_dims, stored_operands
 from ndadam.optimizer.skipped_vectors import SkippedVectors
 from ndadam.vectors.moments import Pair
 from ndadam.vectors.turning import Rates, normalise_vectors_, turn_vectors_
@@ -19,7 +19,7 @@ from ndadam.vectors.turning import Rates, normalise_vectors_, turn_vectors_
 class CompiledBatch(NamedTuple):
     """Parameters of one group on one device; P of them."""
 
-    operands: list[Operands]
+    operands: list[StepOperands]
     counts: list[Tensor]  # of skipped vectors, one tensor for each parameter that has vectors
     rates: Tensor  # (P, 4) float64: 1 - beta1, 1 - beta2, 1 - beta1^t, 1 - beta2^t
     lr: Tensor  # 0-dim float64
@@ -33,7 +33,7 @@ def compiled_batches(
     pairs: list[Pair], group: dict[str, Any], skipped: SkippedVectors
 ) -> list[CompiledBatch]:
     """Put the numbers of a group's step into tensors. Not to be compiled itself."""
-    by_device: dict[torch.device, list[tuple[Operands, float]]] = {}
+    by_device: dict[torch.device, list[tuple[StepOperands, float]]] = {}
     for p, state in pairs:
         o = stored_operands(p, state)
         if o.w.numel() > 0:  # a process may hold nothing of a sharded parameter
@@ -43,7 +43,7 @@ def compiled_batches(
 
 def _batch(
     device: torch.device,
-    members: list[tuple[Operands, float]],
+    members: list[tuple[StepOperands, float]],
     group: dict[str, Any],
     skipped: SkippedVectors,
 ) -> CompiledBatch:
@@ -90,7 +90,7 @@ def take_compiled_step_(batches: list[CompiledBatch]) -> None:
 
 
 def _turn_(
-    o: Operands, rates: Rates, dims: tuple[int, ...], count: Tensor, *, maximize: bool
+    o: StepOperands, rates: Rates, dims: tuple[int, ...], count: Tensor, *, maximize: bool
 ) -> None:
     w, grad = _in_working_precision(o, maximize)
     if w is not o.shard:
@@ -104,7 +104,7 @@ def _turn_(
         o.shard.copy_(torch.where(rests, o.shard.to(w.dtype), w))
 
 
-def _adam_(o: Operands, rates: Rates, batch: CompiledBatch) -> None:
+def _adam_(o: StepOperands, rates: Rates, batch: CompiledBatch) -> None:
     """``adam_`` of one parameter with rates that are tensors."""
     w, grad = _in_working_precision(o, batch.maximize)
     if batch.weight_decay != 0:
@@ -120,7 +120,7 @@ def _adam_(o: Operands, rates: Rates, batch: CompiledBatch) -> None:
         o.shard.copy_(w)
 
 
-def _in_working_precision(o: Operands, maximize: bool) -> tuple[Tensor, Tensor]:
+def _in_working_precision(o: StepOperands, maximize: bool) -> tuple[Tensor, Tensor]:
     """Weights, and the gradient to descend along."""
     w, grad = o.shard.to(o.exp_avg.dtype), o.grad.to(o.exp_avg.dtype)
     return w, -grad if maximize else grad

@@ -73,7 +73,7 @@ _STACKED_ELEMENTS = 1 << 20
 _ONE = torch.tensor(1.0, device="cpu")
 
 
-class Operands(NamedTuple):
+class StepOperands(NamedTuple):
     """Tensors of one parameter's step, in the precision that it is computed in."""
 
     parameter: Tensor
@@ -84,7 +84,7 @@ class Operands(NamedTuple):
     exp_avg_sq: Tensor
 
 
-def stored_operands(p: Tensor, state: dict[str, Tensor]) -> Operands:
+def stored_operands(p: Tensor, state: dict[str, Tensor]) -> StepOperands:
     """The operands of a step of ``p`` as they are stored."""
     exp_avg, exp_avg_sq = state["exp_avg"], state["exp_avg_sq"]
     shard, grad = p, p.grad
@@ -92,10 +92,10 @@ def stored_operands(p: Tensor, state: dict[str, Tensor]) -> Operands:
     if is_distributed(p):
         shard, grad = local(p), local_grad(p)
         exp_avg, exp_avg_sq = local(exp_avg), local(exp_avg_sq)
-    return Operands(p, shard, shard, grad, exp_avg, exp_avg_sq)
+    return StepOperands(p, shard, shard, grad, exp_avg, exp_avg_sq)
 
 
-def operands(p: Tensor, state: dict[str, Tensor], maximize: bool) -> Operands:
+def operands(p: Tensor, state: dict[str, Tensor], maximize: bool) -> StepOperands:
     """The operands of a step of ``p``, ready to descend; its gradient is not changed."""
     stored = stored_operands(p, state)
     if stored.w.dtype != stored.exp_avg.dtype:
@@ -117,10 +117,10 @@ def advance_(pairs: list[Pair]) -> None:
             step += 1
 
 
-def batches_by_step(pairs: list[Pair], group: dict[str, Any]) -> dict[float, list[Operands]]:
-    """Operands by step count, which is advanced: parameters count their own steps."""
+def batches_by_step(pairs: list[Pair], group: dict[str, Any]) -> dict[float, list[StepOperands]]:
+    """StepOperands by step count, which is advanced: parameters count their own steps."""
     advance_(pairs)
-    batches: dict[float, list[Operands]] = {}
+    batches: dict[float, list[StepOperands]] = {}
     for p, state in pairs:
         o = operands(p, state, group["maximize"])
         if o.w.numel() > 0:  # a process may hold nothing of a sharded parameter
@@ -128,7 +128,7 @@ def batches_by_step(pairs: list[Pair], group: dict[str, Any]) -> dict[float, lis
     return batches
 
 
-def update_scalars_(batch: list[Operands], group: dict[str, Any], step: float) -> None:
+def update_scalars_(batch: list[StepOperands], group: dict[str, Any], step: float) -> None:
     """Take Adam's step for every parameter of ``batch``."""
     _, shards, ws, grads, exp_avgs, exp_avg_sqs = map(list, zip(*batch, strict=True))
     adam_(
@@ -148,7 +148,7 @@ def update_scalars_(batch: list[Operands], group: dict[str, Any], step: float) -
 
 
 def update_vectors_(
-    batch: list[Operands],
+    batch: list[StepOperands],
     group: dict[str, Any],
     step: float,
     skipped: SkippedVectors,
@@ -162,9 +162,9 @@ def update_vectors_(
             # Rounding to half precision has moved the norm: project with exact unit vectors.
             normalise_vectors_(o.w, other_dims(o.w.dim(), vector_dim))
     rates = rates_of(step, float(group["lr"]), group["betas"], group["eps"])
-    together: dict[Any, list[Operands]] = {}
+    together: dict[Any, list[StepOperands]] = {}
     broken: list[Tensor | None] = []
-    done: list[Operands] = []
+    done: list[StepOperands] = []
     for o in batch:
         if _shares_calls(o.w, foreach):
             together.setdefault((o.w.device, o.w.dtype), []).append(o)
@@ -190,7 +190,9 @@ def _shares_calls(w: Tensor, foreach: bool | None) -> bool:
     return foreach
 
 
-def _finish(batch: list[Operands], broken: list[Tensor | None], skipped: SkippedVectors) -> None:
+def _finish(
+    batch: list[StepOperands], broken: list[Tensor | None], skipped: SkippedVectors
+) -> None:
     """Round to half precision where parameters have it, and count the vectors left out."""
     for o, marks in zip(batch, broken, strict=True):
         if o.w is not o.shard:
@@ -204,7 +206,7 @@ def _finish(batch: list[Operands], broken: list[Tensor | None], skipped: Skipped
         skipped.add(counts, [marks for _, marks in found])
 
 
-def _turn_in_pieces_(o: Operands, vector_dim: int, rates: Rates) -> Tensor | None:
+def _turn_in_pieces_(o: StepOperands, vector_dim: int, rates: Rates) -> Tensor | None:
     """Update runs of vectors one after the other."""
     count = o.w.shape[vector_dim]
     length = o.w.numel() // count
@@ -227,7 +229,7 @@ def _turn_in_pieces_(o: Operands, vector_dim: int, rates: Rates) -> Tensor | Non
 
 
 def _turn_together_(
-    batch: list[Operands], vector_dim: int, rates: Rates, kept: KeptNumbers
+    batch: list[StepOperands], vector_dim: int, rates: Rates, kept: KeptNumbers
 ) -> list[Tensor | None]:
     """Update parameters of one device and type in few calls."""
     if not batch[0].w.is_cpu:
@@ -242,9 +244,9 @@ def _turn_together_(
     return found
 
 
-def _parts(batch: list[Operands], largest: int) -> Iterator[list[Operands]]:
+def _parts(batch: list[StepOperands], largest: int) -> Iterator[list[StepOperands]]:
     """Neighbours of together ``largest`` elements or fewer, whose operands the cache can hold."""
-    part: list[Operands] = []
+    part: list[StepOperands] = []
     held = 0
     for o in batch:
         if part and held + o.w.numel() > largest:
@@ -256,7 +258,7 @@ def _parts(batch: list[Operands], largest: int) -> Iterator[list[Operands]]:
 
 
 def _turn_stacked_(
-    batch: list[Operands], vector_dim: int, rates: Rates, kept: KeptNumbers, largest: int
+    batch: list[StepOperands], vector_dim: int, rates: Rates, kept: KeptNumbers, largest: int
 ) -> list[Tensor | None]:
     """Stack vectors of equal length, update the stacks, and put the parts back.
 
@@ -282,7 +284,7 @@ def _turn_stacked_(
     return marks
 
 
-def _stacked_members(batch: list[Operands], vector_dim: int, largest: int) -> list[list[int]]:
+def _stacked_members(batch: list[StepOperands], vector_dim: int, largest: int) -> list[list[int]]:
     """Positions of the parameters of each stack; those above ``largest`` elements are alone."""
     stacks: dict[int, list[int]] = {}
     for i, o in enumerate(batch):

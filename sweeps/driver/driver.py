@@ -32,7 +32,7 @@ from sweeps.driver.dispatcher import Dispatcher
 from sweeps.driver.limits import Limits
 from sweeps.driver.monitor import Watcher
 from sweeps.driver.outcomes import sweep_ending
-from sweeps.driver.plan import Plan, plan
+from sweeps.driver.plan import SweepPlan, plan
 from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
@@ -258,7 +258,7 @@ def _dispatcher(
     store: Store,
     claim: Claim,
     writer: StoreWriter,
-    plan: Plan,
+    plan: SweepPlan,
     sweep: Sweep,
     home: Path,
     data_home: str | None,

@@ -15,7 +15,7 @@ from worker.report import Series
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """One sweep, ready to be driven."""
 
     proposer: Proposer
@@ -50,19 +50,19 @@ class StoreReader:
         return self._store.series(self._sweep_id, number, name)
 
 
-def plan(store: Store, sweep: Sweep) -> Plan:
+def plan(store: Store, sweep: Sweep) -> SweepPlan:
     """Build the plan of a stored sweep. Raises ValidationError for a spec of another version."""
     return _match(store, sweep) if sweep.kind == "match" else _sweep(store, sweep)
 
 
-def _sweep(store: Store, sweep: Sweep) -> Plan:
+def _sweep(store: Store, sweep: Sweep) -> SweepPlan:
     # Optuna costs half a second that a match does not need.
     from sweeps.search.proposer import SweepProposer
 
     spec = SweepSpec.model_validate(sweep.spec)
     proposer = SweepProposer(spec, StoreReader(store, sweep.id))
     objective = Objective(spec.objective.metric, spec.objective.direction)
-    return Plan(
+    return SweepPlan(
         proposer=proposer,
         lookahead=proposer.lookahead,
         scheduler=PointScheduler(rule_of(spec), maximize=objective.direction == "maximize"),
@@ -75,12 +75,12 @@ def _sweep(store: Store, sweep: Sweep) -> Plan:
     )
 
 
-def _match(store: Store, sweep: Sweep) -> Plan:
+def _match(store: Store, sweep: Sweep) -> SweepPlan:
     from sweeps.match.match_spec import MatchSpec
     from sweeps.match.proposer import MatchProposer
 
     spec = MatchSpec.model_validate(sweep.spec)
-    return Plan(
+    return SweepPlan(
         proposer=MatchProposer(spec, StoreReader(store, sweep.id)),
         lookahead=1,
         scheduler=PointScheduler(None),

@@ -114,12 +114,12 @@ def run(
     os.environ.update(_SETTINGS)
     runs: dict[str, Run] = {}
     resources = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
-    keeper = _Keeper(share)
+    warm_workers = _WarmWorkerScheduler(share)
     tuner = tune.Tuner(
         tune.with_resources(trainable, tune.PlacementGroupFactory([resources])),
         tune_config=tune.TuneConfig(
-            search_alg=_Hand(dispatcher, runs, on_done),
-            scheduler=keeper,
+            search_alg=_TrialSource(dispatcher, runs, on_done),
+            scheduler=warm_workers,
             num_samples=-1,
             max_concurrent_trials=_MANY,
             reuse_actors=True,
@@ -129,8 +129,8 @@ def run(
         run_config=tune.RunConfig(
             name=folder.name,
             storage_path=str(folder.parent.resolve()),
-            stop=_Judge(dispatcher, runs, must_abort),
-            callbacks=[_Ear(dispatcher, runs, keeper)],
+            stop=_Stopper(dispatcher, runs, must_abort),
+            callbacks=[_Reporter(dispatcher, runs, warm_workers)],
             verbose=0,
         ),
     )
@@ -146,8 +146,8 @@ class _Unsaved:
         return {}
 
 
-class _Hand(_Unsaved, Searcher):  # type: ignore[misc]
-    """Hands out trials."""
+class _TrialSource(_Unsaved, Searcher):  # type: ignore[misc]
+    """Gives Tune the next trial of the dispatcher."""
 
     def __init__(
         self, dispatcher: Dispatcher, runs: dict[str, Run], on_done: Callable[[], None]
@@ -168,7 +168,7 @@ class _Hand(_Unsaved, Searcher):  # type: ignore[misc]
         return {"task": self._dispatcher.task(run)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """The callback tells of it, with its cause."""
+        """Nothing: the callback reports it, with its cause."""
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the store is the record."""
@@ -177,12 +177,12 @@ class _Hand(_Unsaved, Searcher):  # type: ignore[misc]
         """Never called: Tune's state is not restored."""
 
 
-class _Keeper(_Unsaved, FIFOScheduler):  # type: ignore[misc]
-    """Keeps every worker warm between trials, as long as nobody else needs its place.
+class _WarmWorkerScheduler(_Unsaved, FIFOScheduler):  # type: ignore[misc]
+    """Keeps every worker warm between trials until another sweep may need its place.
 
-    Tune itself keeps one, and so drops the others of a round after which the next is yet to be
-    thought out; starting them again costs seconds each. All of this is private to Tune: without it
-    trials only start more slowly.
+    Tune itself keeps one worker and ends the others after each round; starting them again costs
+    seconds each. The attributes used here are private to Tune: if they go, trials only start more
+    slowly.
     """
 
     def __init__(self, share: Share) -> None:
@@ -229,8 +229,8 @@ class _Keeper(_Unsaved, FIFOScheduler):  # type: ignore[misc]
         """No choice: Tune then takes the oldest that waits, without a look at every trial."""
 
 
-class _Judge(_Unsaved, tune.Stopper):  # type: ignore[misc]
-    """Takes reports in and says which trials stop."""
+class _Stopper(_Unsaved, tune.Stopper):  # type: ignore[misc]
+    """Passes reports on to the dispatcher, which decides whether the trial stops."""
 
     def __init__(
         self, dispatcher: Dispatcher, runs: dict[str, Run], must_abort: Callable[[], bool]
@@ -250,13 +250,15 @@ class _Judge(_Unsaved, tune.Stopper):  # type: ignore[misc]
         return self._must_abort()
 
 
-class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
-    """Hears of starts and ends."""
+class _Reporter(_Unsaved, tune.Callback):  # type: ignore[misc]
+    """Passes starts and ends of trials on to the dispatcher."""
 
-    def __init__(self, dispatcher: Dispatcher, runs: dict[str, Run], keeper: _Keeper) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, runs: dict[str, Run], warm_workers: _WarmWorkerScheduler
+    ) -> None:
         self._dispatcher = dispatcher
         self._runs = runs
-        self._keeper = keeper
+        self._warm_workers = warm_workers
         self._next_look = 0.0
 
     def on_trial_start(
@@ -294,7 +296,7 @@ class _Ear(_Unsaved, tune.Callback):  # type: ignore[misc]
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **_: Any) -> None:
         """Find trials that Tune ended without calling back: their worker could not be reused."""
-        self._keeper.put_away()
+        self._warm_workers.put_away()
         if self._runs and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._dispatcher.look()

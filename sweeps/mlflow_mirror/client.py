@@ -41,7 +41,7 @@ class Gone(Exception):
     """The experiment or run was deleted in MLflow."""
 
 
-class Refused(Exception):
+class MlflowRefused(Exception):
     """MLflow does not accept this, however often it is sent."""
 
 
@@ -168,7 +168,7 @@ class MirrorClient:
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run; no change if it is gone."""
-        with contextlib.suppress(Gone, Refused), _sorted_errors():
+        with contextlib.suppress(Gone, MlflowRefused), _sorted_errors():
             self._mlflow.delete_run(run_id)
 
     def _log_together(
@@ -183,7 +183,7 @@ class MirrorClient:
         try:
             with _sorted_errors():
                 self._mlflow.log_batch(run_id, metrics=points, params=params, tags=tags)
-        except Refused:
+        except MlflowRefused:
             return False
         return True
 
@@ -192,7 +192,7 @@ class MirrorClient:
         try:
             with _sorted_errors():
                 self._mlflow.log_batch(run_id, **{name: items})
-        except Refused as error:
+        except MlflowRefused as error:
             if len(items) > 1:
                 half = len(items) // 2
                 self._log_batch(run_id, **{name: items[:half]})
@@ -200,10 +200,10 @@ class MirrorClient:
             elif name != "tags":
                 self._note_refusal(run_id, items[0].key, error)
 
-    def _note_refusal(self, run_id: str, key: str, error: Refused) -> None:
+    def _note_refusal(self, run_id: str, key: str, error: MlflowRefused) -> None:
         from mlflow.entities import RunTag
 
-        with contextlib.suppress(Refused), _sorted_errors():
+        with contextlib.suppress(MlflowRefused), _sorted_errors():
             tag = RunTag(f"ndsweep.refused.{key}"[:250], str(error)[:1000])
             self._mlflow.log_batch(run_id, tags=[tag])
 
@@ -215,7 +215,7 @@ _REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS",
 
 @contextlib.contextmanager
 def _sorted_errors() -> Iterator[None]:
-    """Turn what MLflow's client raises into Unreachable, Gone or Refused."""
+    """Turn what MLflow's client raises into Unreachable, Gone or MlflowRefused."""
     import requests
     from mlflow.exceptions import MlflowException
 
@@ -227,7 +227,7 @@ def _sorted_errors() -> Iterator[None]:
         if error.error_code in _GONE or "must be in the 'active' state" in str(error):
             raise Gone(text) from error
         if error.error_code in _REFUSED:
-            raise Refused(text) from error
+            raise MlflowRefused(text) from error
         raise Unreachable(text) from error
     except (requests.RequestException, OSError) as error:
         raise Unreachable(f"{type(error).__name__}: {error}"[:500]) from error

@@ -18,7 +18,7 @@ from functools import partial
 
 from sweeps.errors import NotFound, StoreUnavailable
 from sweeps.mlflow_mirror.artifacts import SweepArtifacts
-from sweeps.mlflow_mirror.client import Gone, Holds, Key, MirrorClient, Refused, Unreachable
+from sweeps.mlflow_mirror.client import Gone, Holds, Key, MirrorClient, MlflowRefused, Unreachable
 from sweeps.mlflow_mirror.names import original_tag
 from sweeps.mlflow_mirror.orphans import end_deleted, reconcile, run_of_sweep
 from sweeps.mlflow_mirror.runs import (
@@ -175,7 +175,7 @@ class Mirror:
                 "MLflow lacks a part of sweep %s: %s",
                 sweep_id,
                 error,
-                exc_info=not isinstance(error, Refused),
+                exc_info=not isinstance(error, MlflowRefused),
             )
             self._errors[sweep_id] = str(error)[:500]
             self._note(sweep_id, 0.0, self._errors[sweep_id])

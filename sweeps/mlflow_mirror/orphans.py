@@ -6,7 +6,7 @@ A mirror may be killed between any two of its requests, and people edit what the
 import logging
 import time
 
-from sweeps.mlflow_mirror.client import Gone, KnownRun, MirrorClient, Refused
+from sweeps.mlflow_mirror.client import Gone, KnownRun, MirrorClient, MlflowRefused
 from sweeps.mlflow_mirror.runs import (
     ATTEMPT_STATUS,
     ATTEMPT_TAG,
@@ -50,7 +50,7 @@ def reconcile(
                     client.delete_run(run.run_id)
                 else:
                     unclaimed.setdefault(attempt.id, run.run_id)
-        except (Gone, Refused) as error:
+        except (Gone, MlflowRefused) as error:
             log.warning("run %s of sweep %s stays as it is: %s", run.run_id, sweep_id, error)
     return unclaimed
 

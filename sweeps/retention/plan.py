@@ -44,7 +44,7 @@ class Removal:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RemovalPlan:
     """What a round removes."""
 
     removals: list[Removal]
@@ -86,7 +86,7 @@ class _Kept:
         return sorted(free, key=lambda item: (item.is_log, item.changed))
 
 
-def plan(store: Store, home: Path, keep: Keep, now: datetime | None = None) -> Plan:
+def plan(store: Store, home: Path, keep: Keep, now: datetime | None = None) -> RemovalPlan:
     """Say what a round would remove; removes nothing."""
     now = now or datetime.now(UTC)
     long_ago = now - timedelta(days=keep.days)
@@ -107,10 +107,10 @@ def plan(store: Store, home: Path, keep: Keep, now: datetime | None = None) -> P
     most = keep.bytes - ray_bytes + sum(removal.size for removal in of_ray)
     removals += _shrink(kept, most, f"all sweeps keep more than {keep.bytes:,} bytes")
     after = before - sum(removal.size for removal in removals)
-    return Plan(removals, store.old_progress(long_ago), long_ago, before, after)
+    return RemovalPlan(removals, store.old_progress(long_ago), long_ago, before, after)
 
 
-def carry_out(store: Store, planned: Plan) -> None:
+def carry_out(store: Store, planned: RemovalPlan) -> None:
     """Remove what was planned. What is gone already, or cannot go, is passed by."""
     for removal in planned.removals:
         if removal.path.is_dir() and not removal.path.is_symlink():

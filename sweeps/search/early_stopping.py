@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sweeps.records import Trial, TrialState
-from sweeps.spec import sweep_spec as spec_module
-from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.spec.sweep_spec import Asha, Median, SweepSpec
 
 #: Values are losses here: lower is better, and a diverged replicate is worse than any other.
 DIVERGED = math.inf
@@ -48,7 +47,7 @@ class _Replicate:
 
 
 @dataclass
-class Curves:
+class RungCurves:
     """What every point of one optimizer has reported."""
 
     points: dict[int, dict[int, _Replicate]] = field(default_factory=lambda: defaultdict(dict))
@@ -71,12 +70,12 @@ class Curves:
 class Rule(Protocol):
     """Judges a point when one of its replicates has reported at ``step``."""
 
-    def judge(self, curves: Curves, point: int, step: int) -> str | None:
+    def judge(self, curves: RungCurves, point: int, step: int) -> str | None:
         """The cause of stopping the point, or None."""
 
 
 @dataclass(frozen=True)
-class Asha:
+class AshaScheduler:
     """Asynchronous successive halving (Li et al., "A System for Massively Parallel Hyperparameter
     Tuning", 2020), the variant that stops: at each rung a point goes on while it is among the best
     1/reduction_factor of those that have reached it.
@@ -86,7 +85,7 @@ class Asha:
     min_steps: int
     reduction_factor: int
 
-    def judge(self, curves: Curves, point: int, step: int) -> str | None:
+    def judge(self, curves: RungCurves, point: int, step: int) -> str | None:
         rung = self._rung(step)
         if rung is None:
             return None
@@ -113,7 +112,7 @@ class Asha:
 
 
 @dataclass(frozen=True)
-class Median:
+class MedianScheduler:
     """The median rule (Golovin et al., "Google Vizier", 2017): a point stops when its mean loss so
     far is above the median of the other points' at the same step.
     """
@@ -123,7 +122,7 @@ class Median:
     #: Nor beside fewer other points.
     min_points: int
 
-    def judge(self, curves: Curves, point: int, step: int) -> str | None:
+    def judge(self, curves: RungCurves, point: int, step: int) -> str | None:
         if step < self.min_steps:
             return None
         own = curves.complete(point, "mean_until", step)
@@ -148,10 +147,10 @@ def rungs_until(min_steps: int, reduction_factor: int, last: int) -> list[int]:
 def rule_of(spec: SweepSpec) -> Rule | None:
     """The rule that a spec asks for."""
     match spec.scheduler:
-        case spec_module.Asha() as asha:
-            return Asha(asha.min_steps, asha.reduction_factor)
-        case spec_module.Median() as median:
-            return Median(median.min_steps, median.min_points)
+        case Asha() as asha:
+            return AshaScheduler(asha.min_steps, asha.reduction_factor)
+        case Median() as median:
+            return MedianScheduler(median.min_steps, median.min_points)
     return None
 
 
@@ -161,7 +160,7 @@ class PointScheduler:
     def __init__(self, rule: Rule | None, *, maximize: bool = False) -> None:
         self._rule = rule
         self._sign = -1.0 if maximize else 1.0
-        self._curves: dict[str, Curves] = defaultdict(Curves)
+        self._curves: dict[str, RungCurves] = defaultdict(RungCurves)
         self._stopped: dict[int, str] = {}
 
     @property

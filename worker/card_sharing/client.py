@@ -1,4 +1,4 @@
-"""A trial's side of the host of its card: finds it or starts it, and hears what its run reports."""
+"""A trial's side of its card's host: finds or starts it, and receives the run's reports."""
 
 import contextlib
 import logging
@@ -12,13 +12,13 @@ from typing import Any
 
 from worker.card_sharing.process import IDLE
 from worker.card_sharing.protocol import Wire, address_lock
-from worker.card_sharing.turn_watch import TURN_LIMIT
+from worker.card_sharing.stall_watchdog import TURN_LIMIT
 from worker.errors import HostLost
 from worker.report import Report
 
 _LOG = logging.getLogger(__name__)
 
-#: A host may be ending just when a guest comes.
+#: A host may be ending just when a client connects.
 _ATTEMPTS = 3
 #: Seconds until a started host must listen; it loads nothing before.
 _START_LIMIT = 60.0
@@ -38,9 +38,9 @@ def hosted_reports(
 ) -> Generator[Report, None, None]:
     """Have a trial trained by the host at ``address`` and yield its reports.
 
-    A host is started where none listens, with these limits (``worker.card_sharing.turn_watch``).
-    Raises HostLost when it ends under the trial, and what the trial itself raised as a HostedError
-    of the same name. Closing the generator ends the run.
+    A host is started if none listens, with these limits (``stall_watchdog``). Raises HostLost if
+    the host ends during the trial. What the trial itself raised is raised as a HostedError of the
+    same name. Closing the generator ends the run.
     """
     limits = ["--idle", str(idle_seconds), "--turn-limit", str(turn_limit)]
     with closing(_enter(task, address, limits)) as wire:

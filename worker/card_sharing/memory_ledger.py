@@ -1,4 +1,4 @@
-"""Room on a card for the runs of one process: what each is planned to take, and what is left."""
+"""Memory of a card for the runs of one process: what each is planned to take, what is left."""
 
 from collections.abc import Hashable
 from pathlib import Path
@@ -13,17 +13,17 @@ from worker.steps.device import card_bytes
 from worker.steps.memory_estimate import CONTEXT, USABLE, MemoryPlan, check_memory, memory_plan
 
 
-class Room:
-    """Keeps account of the runs on a device; a CPU has room for all."""
+class MemoryLedger:
+    """Keeps account of the memory of runs on a device; on a CPU every run fits."""
 
     def __init__(self, device: torch.device) -> None:
         self._card = card_bytes(device)
         self._taken: dict[Hashable, tuple[str, MemoryPlan]] = {}
 
     def take(self, key: Hashable, task: dict[str, Any]) -> bool:
-        """Keep room for a trial; False when it must wait until others have left.
+        """Reserve memory for a trial. Returns False if it must wait until others have ended.
 
-        What is too large for the card by itself does not wait: ``refuse_too_large`` says so.
+        A trial too large for the card by itself does not wait: ``refuse_too_large`` refuses it.
         """
         planned = self._plan(task)
         if planned is None:
@@ -35,15 +35,15 @@ class Room:
         return True
 
     def planned(self, key: Hashable) -> int | None:
-        """Bytes of the card that a trial is planned to take by itself; None where no one knows."""
+        """Bytes that a trial is planned to take by itself; None if no estimate exists."""
         return self._taken[key][1].own if key in self._taken else None
 
     def leave(self, key: Hashable) -> None:
-        """Give the room of a trial back."""
+        """Free the memory of a trial."""
         self._taken.pop(key, None)
 
     def refuse_too_large(self, task: dict[str, Any]) -> None:
-        """Raise FieldError when the card cannot hold as many such trials as are asked for."""
+        """Raise FieldError if the card cannot hold as many such trials as are asked for."""
         if self._card is None:
             return
         config, info = _facts(task)
@@ -61,7 +61,7 @@ class Room:
         try:
             config, info = _facts(task)
         except (KeyError, TypeError, ValueError, WorkerError):
-            # Its run will say what is wrong with it.
+            # Its run will raise the error.
             return None
         plan = memory_plan(config, info, measured=task.get("measurement") is not None)
         return None if plan is None else (config.dataset, plan)

@@ -1,8 +1,8 @@
 """The process that trains all trials of one card: ``python -m worker.card_sharing.process``.
 
 It holds the data sets, the compiled kernels and the memory of the card, and runs each trial on a
-stream of its own (``worker.card_sharing.round_robin``). Trials come as guests over a local socket
-(``worker.card_sharing.client``); one that goes away has its run ended. Without a guest for
+stream of its own (``worker.card_sharing.round_robin``). Trials connect over a local socket
+(``worker.card_sharing.client``); if one disconnects, its run ends. Without a client for
 ``--idle`` seconds the process ends.
 """
 
@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 from worker.card_sharing.protocol import address_lock
-from worker.card_sharing.turn_watch import TURN_LIMIT
+from worker.card_sharing.stall_watchdog import TURN_LIMIT
 
-#: Seconds without a guest before a host ends: between two trials of a sweep there are fewer.
+#: Seconds without a client before a host ends: between two trials of a sweep there are fewer.
 IDLE = 20.0
 
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--address", type=Path, required=True, help="path of the socket")
     parser.add_argument("--device", choices=["cpu", "cuda"], required=True)
-    parser.add_argument("--idle", type=float, default=IDLE, help="seconds without a guest")
+    parser.add_argument("--idle", type=float, default=IDLE, help="seconds without a client")
     parser.add_argument(
         "--turn-limit",
         type=float,
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         code = serve(listener, options.device, options.idle, options.turn_limit)
     except SystemExit:
-        # The cluster ends, and with it every guest.
+        # The cluster ends, and with it every client.
         code = 0
     listener.close()
     _leave(options.address, inode, code)

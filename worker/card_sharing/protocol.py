@@ -1,4 +1,4 @@
-"""What a host and its guests say to each other: lines of JSON over a local socket."""
+"""Messages between a host and its clients: lines of JSON over a local socket."""
 
 import contextlib
 import fcntl

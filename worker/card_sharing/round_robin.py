@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from worker.card_sharing.turn_watch import Held
+from worker.card_sharing.stall_watchdog import Held
 from worker.errors import DeviceLost
 from worker.report import Report
 from worker.steps.turns import Turn
@@ -25,8 +25,8 @@ Turns = Generator[Report | Turn, None, None]
 DEPTH = 3
 
 
-class SideBySide:
-    """Gives runs their turns, one after the other; what becomes of one does not reach another."""
+class RoundRobin:
+    """Gives runs their turns in order; an error in one run does not affect another."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class SideBySide:
         on_end: Callable[[Hashable, Exception | None], None],
         depth: int = DEPTH,
     ) -> None:
-        """``on_end`` is told of a run that returned (None) or raised."""
+        """``on_end`` is called with None for a run that returned, else with what it raised."""
         self._depth = depth
         self._device, self._on_report, self._on_end = device, on_report, on_end
         self._running: deque[_Running] = deque()
@@ -46,14 +46,14 @@ class SideBySide:
 
     @property
     def keys(self) -> list[Hashable]:
-        """Runs that are under way."""
+        """Keys of the runs that have not ended."""
         return [running.key for running in self._running]
 
     def held(self) -> list[Held]:
-        """Whose turn it is and since when; then whom the card has worked for the longest.
+        """Return whose turn it is and since when; then the run the card has worked for the longest.
 
-        With the latter, when the card last got on with anybody's work: while it does, nobody is
-        held up. From any thread.
+        The latter comes with the time at which the card last finished any turn: while it
+        finishes turns, no run is blocked. From any thread.
         """
         turn = self._turn
         lanes = [(run.lane.since, run.key) for run in list(self._running)]
@@ -64,20 +64,20 @@ class SideBySide:
         return found
 
     def add(self, key: Hashable, start: Callable[[], Turns]) -> None:
-        """Take a run in. ``start`` is called in its first turn; what it raises ends this run."""
+        """Add a run. ``start`` is called in its first turn; what it raises ends this run."""
         lane = self._free.pop() if self._free else _Lane(self._device)
         self._running.append(_Running(key, start, lane))
 
     def remove(self, key: Hashable) -> None:
-        """End a run where it stands, without a word; unknown ones are nobody's fault."""
+        """Abort a run immediately without reporting; unknown keys are ignored."""
         for running in list(self._running):
             if running.key == key:
                 self._drop(running)
 
     def turn(self) -> bool:
-        """Give one run its turn; False when all wait for the card, or there is none.
+        """Give one run its turn. Returns False if all wait for the card, or there is none.
 
-        Raises DeviceLost when a run broke the card for all.
+        Raises DeviceLost if a run broke the card for all.
         """
         for _ in range(len(self._running)):
             running = self._running[0]
@@ -122,7 +122,7 @@ def _since(lane: tuple[float, Hashable]) -> float:
 
 
 class _Running:
-    """A run under way."""
+    """A run that has not ended."""
 
     def __init__(self, key: Hashable, start: Callable[[], Turns], lane: "_Lane") -> None:
         self.key, self.lane, self.settles = key, lane, False
@@ -171,7 +171,7 @@ class _Lane:
         return len(self._marks)
 
     def settle(self) -> None:
-        """Wait for the card. Raises DeviceLost when it will not work again in this process."""
+        """Wait for the card. Raises DeviceLost if it will not work again in this process."""
         self._marks.clear()
         if self._stream is not None:
             try:

@@ -1,4 +1,4 @@
-"""What the host of a card does: takes guests in, gives them turns, passes on what they say."""
+"""The host of a card: accepts clients, gives their runs turns, and sends them their reports."""
 
 import logging
 import os
@@ -16,44 +16,44 @@ from typing import Any, cast
 
 import torch
 
-from worker.card_sharing.memory_ledger import Room
+from worker.card_sharing.memory_ledger import MemoryLedger
 from worker.card_sharing.protocol import Wire
-from worker.card_sharing.round_robin import SideBySide, Turns
-from worker.card_sharing.turn_watch import TURN_LIMIT, Held, TurnWatch
+from worker.card_sharing.round_robin import RoundRobin, Turns
+from worker.card_sharing.stall_watchdog import TURN_LIMIT, Held, StallWatchdog
 from worker.checkpoints.stop_file import StopFile
 from worker.report import Report
 from worker.training.trial import trial_turns
 
 log = logging.getLogger(__name__)
 
-#: Of a host whose card gave up.
+#: Exit code of a host whose card failed.
 DEVICE_LOST = 70
 # Seconds.
-#: Between looks at guests while the card works; between two turns there is no wait.
+#: Between polls of the clients while the card works; between two turns there is no wait.
 _WHILE_WORKING, _WHILE_IDLE = 5e-4, 0.2
 
 
 def serve(
     listener: socket.socket, device: str, idle_seconds: float, turn_limit: float = TURN_LIMIT
 ) -> int:
-    """Host trials until there has been none for so long; the exit code.
+    """Host trials until there has been none for ``idle_seconds``; return the exit code.
 
-    Does not return when a trial keeps the turn for ``turn_limit`` seconds: the process then ends.
+    Does not return if a trial keeps its turn for ``turn_limit`` seconds: the process then ends.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    # What runs log goes to their guests; the host's own file is for what goes wrong.
+    # Logs of runs go to their clients; the host's own file has warnings and errors only.
     logging.getLogger().handlers[0].setLevel(logging.WARNING)
     logging.getLogger("worker").setLevel(logging.INFO)
     # cuBLAS reads this when its first handle is made, which deterministic runs need.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     host = _Host(listener, torch.device(device), idle_seconds)
-    watch = TurnWatch(host.held, host.end_for, turn_limit)
+    watch = StallWatchdog(host.held, host.end_for, turn_limit)
     watch.start()
     try:
         host.run()
     except Exception:
-        # A run cannot raise here, so the card or this program is broken: every guest must know,
-        # and be trained by another process.
+        # A run cannot raise here, so the card or this program is broken: every client must be
+        # told, and trained by another process.
         log.exception("the host of the card ends")
         return DEVICE_LOST
     finally:
@@ -61,16 +61,16 @@ def serve(
     return 0
 
 
-class _Guest:
-    """A trial, as the host sees it."""
+class _Client:
+    """The connection of one trial."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.task: dict[str, Any] | None = None
-        #: What no two runs may write to.
+        #: Checkpoint folder; no two runs may write to the same.
         self.folder: str | None = None
         self.stop: Callable[[], bool] = lambda: False
-        #: Nothing more will be said; the wire is closed once all is sent.
+        #: No more messages follow; the wire is closed once all is sent.
         self.is_done = False
 
     def accept(self, task: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class _Guest:
         self.wire.send({"accepted": os.getpid()})
 
     def end(self, message: dict[str, Any]) -> None:
-        """Say the last word."""
+        """Send the last message."""
         self.wire.send(message)
         self.is_done = True
 
@@ -88,158 +88,160 @@ class _Guest:
 class _Host:
     def __init__(self, listener: socket.socket, device: torch.device, idle_seconds: float) -> None:
         self._listener, self._idle_seconds = listener, idle_seconds
-        self._runs = SideBySide(device, on_report=self._on_report, on_end=self._on_end)
-        self._room = Room(device)
-        self._guests: dict[int, _Guest] = {}
+        self._runs = RoundRobin(device, on_report=self._on_report, on_end=self._on_end)
+        self._memory = MemoryLedger(device)
+        self._clients: dict[int, _Client] = {}
         #: Accepted, and not yet running.
-        self._waiting: list[_Guest] = []
+        self._waiting: list[_Client] = []
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
-        self._speaker: _Guest | None = None
+        self._logging_client: _Client | None = None
         self._thread = threading.get_ident()
-        #: What runs have logged and their guests have not been told.
-        self._notes: deque[tuple[_Guest, logging.LogRecord]] = deque()
+        #: Log records of runs that are not yet sent to their clients.
+        self._notes: deque[tuple[_Client, logging.LogRecord]] = deque()
         self._relay = _Relay(self)
         logging.getLogger("worker").addHandler(self._relay)
 
     def run(self) -> None:
         idle_since = time.monotonic()
-        while self._guests or time.monotonic() - idle_since < self._idle_seconds:
-            if self._guests:
+        while self._clients or time.monotonic() - idle_since < self._idle_seconds:
+            if self._clients:
                 idle_since = time.monotonic()
             self._admit()
             has_worked = self._runs.turn()
             wait = 0.0 if has_worked else _WHILE_WORKING if self._runs.keys else _WHILE_IDLE
-            self._look_at_guests(wait)
+            self._poll_clients(wait)
 
     def held(self) -> list[Held]:
-        """Whose turn it is; see ``SideBySide.held``."""
+        """Whose turn it is; see ``RoundRobin.held``."""
         return self._runs.held()
 
     def end_for(self, key: Hashable) -> None:
-        """End this process: a trial keeps the turn. It hears so; the others are lost with us."""
+        """End this process, since a trial keeps its turn. It is told; the other trials are lost."""
         frame = sys._current_frames().get(self._thread)
         place = "".join(traceback.format_stack(frame)) if frame else ""
-        guest = self._guests.get(cast(int, key))
-        folder = guest.folder if guest is not None else "no longer here"
+        client = self._clients.get(cast(int, key))
+        folder = client.folder if client is not None else "no longer here"
         text = f"the trial of {folder} kept the turn of all trials of its card, and ended with it"
-        # Last, for this is what the others are told.
+        # Last, since the end of this file is the reason that the others report.
         log.error("%s%s", place, text)
         logging.shutdown()
-        if guest is not None:
-            guest.wire.send({"error": {"name": "TurnKept", "text": f"{place}TurnKept: {text}"}})
+        if client is not None:
+            client.wire.send({"error": {"name": "TurnKept", "text": f"{place}TurnKept: {text}"}})
         os._exit(DEVICE_LOST)
 
-    # --- Guests -------------------------------------------------------------------------------
+    # --- Clients ------------------------------------------------------------------------------
 
-    def _look_at_guests(self, seconds: float) -> None:
+    def _poll_clients(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._listener:
-                self._welcome()
+                self._accept()
             else:
-                self._hear(cast("_Guest", key.data))
+                self._receive(cast("_Client", key.data))
         self._pass_notes_on()
-        for guest in list(self._guests.values()):
-            if guest.wire.has_unsent:
-                guest.wire.flush()
-            if guest.wire.is_closed or (guest.is_done and not guest.wire.has_unsent):
-                self._see_off(guest)
+        for client in list(self._clients.values()):
+            if client.wire.has_unsent:
+                client.wire.flush()
+            if client.wire.is_closed or (client.is_done and not client.wire.has_unsent):
+                self._disconnect(client)
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         connection, _ = self._listener.accept()
         connection.setblocking(False)
-        guest = _Guest(Wire(connection))
-        self._guests[id(guest)] = guest
-        self._selector.register(connection, selectors.EVENT_READ, guest)
+        client = _Client(Wire(connection))
+        self._clients[id(client)] = client
+        self._selector.register(connection, selectors.EVENT_READ, client)
 
-    def _hear(self, guest: _Guest) -> None:
+    def _receive(self, client: _Client) -> None:
         try:
-            for task in guest.wire.receive():
-                # An earlier attempt whose guest has not been missed yet: one run to a folder.
-                for other in list(self._guests.values()):
-                    if other is not guest and other.folder == task["checkpoint_dir"]:
-                        self._see_off(other)
-                guest.accept(task)
-                self._waiting.append(guest)
+            for task in client.wire.receive():
+                # An earlier attempt whose client is gone but not noticed yet: one run per folder.
+                for other in list(self._clients.values()):
+                    if other is not client and other.folder == task["checkpoint_dir"]:
+                        self._disconnect(other)
+                client.accept(task)
+                self._waiting.append(client)
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("a guest is turned away, it speaks another language: %r", error)
-            self._see_off(guest)
+            log.warning("client rejected: protocol version mismatch: %r", error)
+            self._disconnect(client)
 
     def _admit(self) -> None:
-        """Start the runs that the card has room for, in the order in which they came."""
-        while self._waiting and self._room.take(id(self._waiting[0]), self._waiting[0].task or {}):
-            guest = self._waiting.pop(0)
-            self._runs.add(id(guest), partial(self._turns, guest))
-        for guest in [waiting for waiting in self._waiting if waiting.stop()]:
-            self._waiting.remove(guest)
-            guest.end({"ended": True})
+        """Start the runs that fit into the card's memory, in order of arrival."""
+        while self._waiting and self._memory.take(
+            id(self._waiting[0]), self._waiting[0].task or {}
+        ):
+            client = self._waiting.pop(0)
+            self._runs.add(id(client), partial(self._turns, client))
+        for client in [waiting for waiting in self._waiting if waiting.stop()]:
+            self._waiting.remove(client)
+            client.end({"ended": True})
 
-    def _see_off(self, guest: _Guest) -> None:
-        del self._guests[id(guest)]
-        if guest in self._waiting:
-            self._waiting.remove(guest)
-        self._runs.remove(id(guest))
-        self._room.leave(id(guest))
-        self._selector.unregister(guest.wire.connection)
-        guest.wire.close()
+    def _disconnect(self, client: _Client) -> None:
+        del self._clients[id(client)]
+        if client in self._waiting:
+            self._waiting.remove(client)
+        self._runs.remove(id(client))
+        self._memory.leave(id(client))
+        self._selector.unregister(client.wire.connection)
+        client.wire.close()
 
     # --- Runs ---------------------------------------------------------------------------------
 
-    def _turns(self, guest: _Guest) -> Turns:
-        """A guest's run; what is logged in its turns is told to it."""
-        assert guest.task is not None
-        self._room.refuse_too_large(guest.task)
-        with closing(trial_turns(guest.task)) as turns:
+    def _turns(self, client: _Client) -> Turns:
+        """A client's run; records logged in its turns are sent to it."""
+        assert client.task is not None
+        self._memory.refuse_too_large(client.task)
+        with closing(trial_turns(client.task)) as turns:
             while True:
-                self._speaker = guest
+                self._logging_client = client
                 try:
                     item = next(turns)
                 except StopIteration:
                     return
                 finally:
-                    self._speaker = None
+                    self._logging_client = None
                 yield item
 
     def _on_report(self, key: Hashable, report: Report) -> None:
         self._pass_notes_on()
         told = report.model_dump(mode="json")
-        told["provenance"] = _of_host(report.provenance, self._room.planned(key))
-        self._guest(key).wire.send({"report": told})
+        told["provenance"] = _of_host(report.provenance, self._memory.planned(key))
+        self._client(key).wire.send({"report": told})
 
     def _on_end(self, key: Hashable, error: Exception | None) -> None:
         self._pass_notes_on()
-        guest = self._guest(key)
+        client = self._client(key)
         if error is None:
-            guest.end({"ended": True})
+            client.end({"ended": True})
         else:
             name = type(error).__name__
             text = "".join(traceback.format_tb(error.__traceback__)) + f"{name}: {error}"
-            guest.end({"error": {"name": name, "text": text}})
-        self._room.leave(key)
+            client.end({"error": {"name": name, "text": text}})
+        self._memory.leave(key)
 
-    def _guest(self, key: Hashable) -> _Guest:
-        return self._guests[cast(int, key)]
+    def _client(self, key: Hashable) -> _Client:
+        return self._clients[cast(int, key)]
 
     def note(self, record: logging.LogRecord) -> None:
-        """Keep what a run logs for its guest. From any thread."""
-        guest = self._speaker
+        """Keep a log record for the client whose run wrote it. From any thread."""
+        client = self._logging_client
         if record.thread != self._thread:
-            # Whoever writes checkpoints names the folder, and has no turn.
+            # The thread that writes checkpoints has no turn; its messages name the folder.
             text = record.getMessage()
-            guests = [g for g in list(self._guests.values()) if f"{g.folder} " in text]
-            guest = guests[0] if guests else None
-        if guest is not None:
-            self._notes.append((guest, record))
+            clients = [g for g in list(self._clients.values()) if f"{g.folder} " in text]
+            client = clients[0] if clients else None
+        if client is not None:
+            self._notes.append((client, record))
 
     def _pass_notes_on(self) -> None:
         while self._notes:
-            guest, record = self._notes.popleft()
-            guest.wire.send({"log": [record.levelno, record.getMessage()]})
+            client, record = self._notes.popleft()
+            client.wire.send({"log": [record.levelno, record.getMessage()]})
 
 
 def _of_host(provenance: dict[str, Any], planned: int | None) -> dict[str, Any]:
-    """Provenance with memory by its right name: what was measured is all trials' together."""
+    """Return provenance with memory renamed: the measured peak is of all trials together."""
     found = dict(provenance)
     if "peak_memory_bytes" in found:
         found["host_peak_memory_bytes"] = found.pop("peak_memory_bytes")

@@ -24,7 +24,7 @@ from worker.cuda.step_inputs import DevicePlan, DeviceRecord
 from worker.cuda.step_program import StepProgram
 from worker.data.augment import Pixels
 from worker.data.run_length import Length
-from worker.steps.metrics import Tally
+from worker.steps.metrics import RunningMetrics
 from worker.steps.optimizers import LearningRates
 
 #: Real steps taken before a capture: they create the optimizer's state and choose convolutions.
@@ -58,7 +58,7 @@ class GraphSteps:
         indices: Tensor,  # (N,) int64: the training images, on the CPU
         length: Length,
         num_classes: int,
-        tally: Tally,
+        tally: RunningMetrics,
         calm: Callable[[], object],  # as ``GraphRecorder``
         dynamics: Watch,
         *,

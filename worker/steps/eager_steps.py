@@ -13,7 +13,7 @@ from worker.config.train_config import TrainConfig
 from worker.data.augment import Pixels, plain
 from worker.data.batches import BatchStream
 from worker.steps.evaluation import errors
-from worker.steps.metrics import Tally
+from worker.steps.metrics import RunningMetrics
 from worker.steps.optimizers import LearningRates
 
 
@@ -28,7 +28,7 @@ class EagerSteps:
         rates: LearningRates,
         stream: BatchStream,
         autocast: Callable[[], AbstractContextManager[object]],
-        tally: Tally,
+        tally: RunningMetrics,
     ) -> None:
         self._lambda_c = config.lambda_c
         self._model, self._optimizer, self._rates = model, optimizer, rates

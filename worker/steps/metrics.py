@@ -37,7 +37,7 @@ class PendingRead(Protocol):
         """Those records, in order. Waits for them."""
 
 
-class Tally:
+class RunningMetrics:
     """Sums of loss, errors and logits since the last report; finds the first non-finite loss."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from worker.report import Measurement, Report, Status
 from worker.steps.device import autocast, wake_autograd
 from worker.steps.eager_steps import EagerSteps
 from worker.steps.evaluation import evaluate
-from worker.steps.metrics import Tally
+from worker.steps.metrics import RunningMetrics
 from worker.steps.optimizers import LearningRates, build_optimizer
 from worker.steps.turns import Turn
 from worker.training.provenance import peak_memory_bytes, provenance
@@ -89,7 +89,7 @@ class Run:
         self._rates = LearningRates(config, self.optimizer, self.length, self._follow)
         self._autocast = partial(autocast, config, device)
         self._report_every = config.report_every or self.length.steps_per_epoch
-        self.tally = Tally()
+        self.tally = RunningMetrics()
         self.dynamics = Dynamics(
             config, self.model, self.optimizer, measurement, self._stream.batch(0)
         )

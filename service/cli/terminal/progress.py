@@ -23,7 +23,7 @@ from sweeps.records import TrialState
 
 
 @dataclass
-class Tally:
+class TrialCounts:
     """How far the trials of a sweep are, kept up to date by its events."""
 
     #: Trials planned, as far as known beforehand.
@@ -108,7 +108,7 @@ def follow(
     note: Callable[[EventOut], None] = lambda event: None,
 ) -> SweepOut:
     """Show a bar for ``sweep`` until it is finished; return it as it is then."""
-    tally, began, steps_before = Tally(planned_trials(sweep)), datetime.now(UTC), 0
+    tally, began, steps_before = TrialCounts(planned_trials(sweep)), datetime.now(UTC), 0
     bar = bars.add_task(escape(label), total=1.0, counts="queued", steps_done=0, steps_before=0)
     for event in service.watch(sweep.id):
         tally.note(event)

@@ -5,7 +5,7 @@ import time
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.mlflow_mirror.client import MAX_REFUSALS, Holds, Refused
+from sweeps.mlflow_mirror.client import MAX_REFUSALS, Holds, MlflowRefused
 from sweeps.mlflow_mirror.mirror import Mirror
 from sweeps.records import SweepState, TrialState
 from sweeps.store.store import Store
@@ -56,7 +56,7 @@ def test_an_attempt_that_is_never_accepted_is_given_up_and_holds_up_nobody(
     def refuse_one(experiment: str, start: int, tags: dict[str, str], name: str) -> str:
         if name.startswith("trial 0"):
             tries.append(clock.now)
-            raise Refused("INVALID_PARAMETER_VALUE: not this one")
+            raise MlflowRefused("INVALID_PARAMETER_VALUE: not this one")
         return create(experiment, start, tags, name)
 
     monkeypatch.setattr(mirror._client, "create_run", refuse_one)

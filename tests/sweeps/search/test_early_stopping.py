@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sweeps.records import Trial, TrialState
-from sweeps.search.early_stopping import Asha, Median, PointScheduler, rule_of
+from sweeps.search.early_stopping import AshaScheduler, MedianScheduler, PointScheduler, rule_of
 from sweeps.search.protocol import Proposal
 from tests.sweeps.sweep_cases import sweep_spec, waiting_trial
 
@@ -28,7 +28,7 @@ def feed(
 
 
 def test_asha_keeps_the_best_third_of_each_rung() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=3))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=3))
 
     stopped = feed(scheduler, [0.5, 0.6, 0.7, 0.4, 0.8, 0.3], 10)
 
@@ -38,13 +38,13 @@ def test_asha_keeps_the_best_third_of_each_rung() -> None:
 
 
 def test_asha_does_not_judge_before_the_first_rung() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=3))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=3))
 
     assert feed(scheduler, [0.1, 0.9, 0.9], 9) == []
 
 
 def test_a_report_between_rungs_is_judged_by_the_rung_below() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=3))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=3))
     feed(scheduler, [0.1], 10)
     late = replicate(1)
     scheduler.started(late)
@@ -55,7 +55,7 @@ def test_a_report_between_rungs_is_judged_by_the_rung_below() -> None:
 
 
 def test_a_point_is_judged_by_the_mean_of_its_replicates_and_stopped_as_a_whole() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=2))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=2))
     good = [replicate(0, seed) for seed in range(2)]
     unlucky = [replicate(1, seed) for seed in range(2)]
     for trial in good + unlucky:
@@ -73,7 +73,7 @@ def test_a_point_is_judged_by_the_mean_of_its_replicates_and_stopped_as_a_whole(
 
 
 def test_a_diverged_replicate_stops_its_point() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=2))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=2))
     pair = [replicate(1, seed) for seed in range(2)]
     for trial in pair:
         scheduler.started(trial)
@@ -84,7 +84,7 @@ def test_a_diverged_replicate_stops_its_point() -> None:
 
 
 def test_a_diverged_point_counts_as_the_worst_beside_others() -> None:
-    scheduler = PointScheduler(Median(min_steps=10, min_points=2))
+    scheduler = PointScheduler(MedianScheduler(min_steps=10, min_points=2))
     for point in range(2):
         scheduler.started(replicate(point))
         scheduler.ended(replicate(point), TrialState.DIVERGED)
@@ -95,7 +95,7 @@ def test_a_diverged_point_counts_as_the_worst_beside_others() -> None:
 
 
 def test_a_failed_replicate_does_not_keep_its_point_from_being_judged() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=2))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=2))
     feed(scheduler, [0.5], 10)
     pair = [replicate(1, seed) for seed in range(2)]
     for trial in pair:
@@ -109,7 +109,7 @@ def test_a_failed_replicate_does_not_keep_its_point_from_being_judged() -> None:
 
 
 def test_a_point_is_not_judged_without_a_replicate_that_will_be_tried_again() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=2))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=2))
     feed(scheduler, [0.5], 10)
     pair = [replicate(1, seed) for seed in range(2)]
     for trial in pair:
@@ -127,7 +127,7 @@ def test_a_point_is_not_judged_without_a_replicate_that_will_be_tried_again() ->
 
 
 def test_optimizers_are_never_compared() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=3))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=3))
     for point, (optimizer, loss) in enumerate([("sgd", 0.1), ("ndadam", 0.9), ("adam", 0.5)]):
         trial = replicate(point, optimizer=optimizer)
         scheduler.started(trial)
@@ -137,7 +137,7 @@ def test_optimizers_are_never_compared() -> None:
 
 
 def test_the_median_rule_stops_what_is_worse_than_most_were() -> None:
-    scheduler = PointScheduler(Median(min_steps=10, min_points=3))
+    scheduler = PointScheduler(MedianScheduler(min_steps=10, min_points=3))
 
     stopped = feed(scheduler, [0.5, 0.6, 0.7, 0.65, 0.55], 10)
 
@@ -146,13 +146,13 @@ def test_the_median_rule_stops_what_is_worse_than_most_were() -> None:
 
 
 def test_maximising_turns_the_order_round() -> None:
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=3), maximize=True)
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=3), maximize=True)
 
     assert feed(scheduler, [0.5, 0.6, 0.1], 10) == [2]
 
 
 def test_a_new_driver_judges_as_the_old_one_would_have() -> None:
-    rule = Asha(min_steps=10, reduction_factor=3)
+    rule = AshaScheduler(min_steps=10, reduction_factor=3)
     old = PointScheduler(rule)
     feed(old, [0.5, 0.6, 0.4], 10)
     new = PointScheduler(rule)
@@ -173,7 +173,7 @@ def test_a_new_driver_judges_as_the_old_one_would_have() -> None:
 
 def test_replay_judges_nothing_by_what_came_to_it_first() -> None:
     """Point 1's second replicate still runs, so nobody has judged point 1."""
-    scheduler = PointScheduler(Asha(min_steps=10, reduction_factor=2))
+    scheduler = PointScheduler(AshaScheduler(min_steps=10, reduction_factor=2))
     complete = [replicate(0), replicate(1, 0)]
 
     for trial, loss in zip(complete, (0.4, 0.5), strict=True):
@@ -184,7 +184,7 @@ def test_replay_judges_nothing_by_what_came_to_it_first() -> None:
 
 
 def test_steps_that_a_resumed_trial_reports_again_count_once() -> None:
-    scheduler = PointScheduler(Median(min_steps=0, min_points=1))
+    scheduler = PointScheduler(MedianScheduler(min_steps=0, min_points=1))
     feed(scheduler, [0.5], 20)
     trial = replicate(1)
     scheduler.started(trial)
@@ -198,8 +198,8 @@ def test_steps_that_a_resumed_trial_reports_again_count_once() -> None:
     ("scheduler", "rule"),
     [
         (None, None),
-        ({"kind": "asha", "min_steps": 5}, Asha(5, 3)),
-        ({"kind": "median", "min_steps": 5}, Median(5, 5)),
+        ({"kind": "asha", "min_steps": 5}, AshaScheduler(5, 3)),
+        ({"kind": "median", "min_steps": 5}, MedianScheduler(5, 5)),
     ],
 )
 def test_a_spec_names_its_rule(scheduler: dict[str, object] | None, rule: object) -> None:

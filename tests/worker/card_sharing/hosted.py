@@ -48,7 +48,7 @@ class Guest(threading.Thread):
 
 @contextmanager
 def held(address):
-    """A host that does not end in the block: it waits for what a guest of it may want."""
+    """A host that does not end in the block: it waits for what a client of it may want."""
     with closing(_connect(address, "cpu", ["--idle", "1"])):
         yield
 

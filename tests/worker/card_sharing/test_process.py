@@ -1,4 +1,4 @@
-"""The host of a card's trials, on a CPU: real processes and sockets, guests in threads."""
+"""The host of a card's trials, on a CPU: real processes and sockets, clients in threads."""
 
 import logging
 import os
@@ -21,18 +21,18 @@ from worker import TrainConfig, train
 from worker.card_sharing.client import HostedError, hosted_reports
 from worker.card_sharing.process import _leave
 from worker.card_sharing.protocol import Wire, address_lock, host_address
-from worker.card_sharing.server import DEVICE_LOST, _Guest, _Host
+from worker.card_sharing.server import DEVICE_LOST, _Client, _Host
 from worker.checkpoints.report_journal import ReportJournal
 from worker.checkpoints.stop_file import request_stop, withdraw_stop
 from worker.errors import HostLost
 
-#: Seconds after the last guest; long enough for a host to see the next test.
+#: Seconds after the last client; long enough for a host to see the next test.
 IDLE = 3.0
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Of the host of this file; it ends soon after its last guest and leaves nothing."""
+    """Of the host of this file; it ends soon after its last client and leaves nothing."""
     with gone_after(host_address(f"test {tmp_path_factory.getbasetemp()}")) as address:
         yield address
 
@@ -59,23 +59,23 @@ def make_task(data_home, tiny_config, tmp_path):
 @pytest.fixture
 def enter(address):
     """Has a trial trained by the host; what still trains when its test has ended is stopped."""
-    guests = []
+    clients = []
 
     def enter(task):
-        guests.append(guest := Guest(task, address, IDLE))
-        return guest
+        clients.append(client := Guest(task, address, IDLE))
+        return client
 
     yield enter
-    for guest in guests:
-        guest.stop()
+    for client in clients:
+        client.stop()
 
 
 @pytest.fixture
 def keeper(make_task, enter):
     """A trial that trains for as long as a test does, so that its host stays the same one."""
-    guest = enter(make_task("keeper", steps=100_000))
-    guest.pid()
-    return guest
+    client = enter(make_task("keeper", steps=100_000))
+    client.pid()
+    return client
 
 
 def listen(task, address):
@@ -106,20 +106,20 @@ def test_trials_share_a_process_and_fall_alone(make_task, enter, keeper, caplog)
         "wrong": make_task("wrong", batch_size=97),
     }
 
-    guests = {name: enter(task) for name, task in tasks.items()}
-    for guest in guests.values():
-        guest.finish()
+    clients = {name: enter(task) for name, task in tasks.items()}
+    for client in clients.values():
+        client.finish()
 
-    assert {guests[name].pid() for name in ("one", "two", "wild")} == {keeper.pid()}
+    assert {clients[name].pid() for name in ("one", "two", "wild")} == {keeper.pid()}
     assert keeper.pid() != os.getpid()
     for name in ("one", "two"):
-        assert facts(guests[name].reports) == alone(tasks[name])
+        assert facts(clients[name].reports) == alone(tasks[name])
         # What was held in memory was for all of them.
-        found = guests[name].reports[-1].provenance
+        found = clients[name].reports[-1].provenance
         assert found["host_peak_memory_bytes"] > 0
         assert "peak_memory_bytes" not in found
-    assert guests["wild"].reports[-1].status == "diverged"
-    error = guests["wrong"].error
+    assert clients["wild"].reports[-1].status == "diverged"
+    error = clients["wrong"].error
     assert isinstance(error, HostedError)
     assert type(error).__name__ == "FieldError"
     assert str(error).splitlines()[-1].startswith("FieldError: batch_size must be at most the 84")
@@ -145,15 +145,15 @@ def test_a_trial_whose_guest_goes_away_is_ended_and_goes_on_later(
 
 def test_a_stop_reaches_a_hosted_trial_and_its_checkpoint_stands(make_task, enter, address):
     task = make_task("stopped", steps=100_000, report_every=20)
-    guest = enter(task)
+    client = enter(task)
     # Nothing is trained between the look at how far it is and the request.
-    with standing_still(psutil.Process(guest.pid())):
+    with standing_still(psutil.Process(client.pid())):
         *_, before = ReportJournal(task["checkpoint_dir"]).replay()
         request_stop(task["checkpoint_dir"])
-    guest.finish()
+    client.finish()
 
-    assert guest.error is None
-    last = guest.reports[-1]
+    assert client.error is None
+    last = client.reports[-1]
     assert last.status == "running"
     assert list(Path(task["checkpoint_dir"]).glob("step-*.ckpt"))
     withdraw_stop(task["checkpoint_dir"])
@@ -197,16 +197,16 @@ def host(tmp_path):
 
 @pytest.fixture
 def shim_of(host):
-    """Makes a guest of a folder; its id, and the wire to it."""
+    """Makes a client of a folder; its id, and the wire to it."""
     wires = []
 
     def make(folder):
         ours, theirs = socket.socketpair()
-        guest = _Guest(Wire(ours))
-        guest.folder = folder
-        host._guests[id(guest)] = guest
-        wires.extend((guest.wire, Wire(theirs)))
-        return id(guest), wires[-1]
+        client = _Client(Wire(ours))
+        client.folder = folder
+        host._clients[id(client)] = client
+        wires.extend((client.wire, Wire(theirs)))
+        return id(client), wires[-1]
 
     yield make
     for wire in wires:
@@ -224,8 +224,8 @@ def test_what_is_logged_beside_the_turns_reaches_the_trial_it_is_about(host, shi
         writer.start()
         writer.join()
     host._pass_notes_on()
-    for guest in host._guests.values():
-        guest.wire.close()
+    for client in host._clients.values():
+        client.wire.close()
 
     assert shims[0].read() is None
     assert shims[1].read() == {"log": [logging.WARNING, text % "/checkpoints/12"]}
@@ -280,12 +280,12 @@ def test_addresses_differ_by_key_and_nobody_else_may_enter(monkeypatch, tmp_path
 
 def test_a_host_that_dies_is_a_loss_to_its_guests_and_replaced(make_task, enter, address):
     task = make_task("long", steps=100_000)
-    guest = enter(task)
-    pid = guest.pid()
+    client = enter(task)
+    pid = client.pid()
 
     os.kill(pid, signal.SIGKILL)
-    guest.finish()
-    assert isinstance(guest.error, HostLost)
+    client.finish()
+    assert isinstance(client.error, HostLost)
 
     with listen(task, address) as reports:
         for report in reports:

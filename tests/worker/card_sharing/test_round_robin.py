@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from worker import TrainConfig, train
-from worker.card_sharing.round_robin import SideBySide
+from worker.card_sharing.round_robin import RoundRobin
 from worker.networks.build import build_network
 from worker.training import run as run_state
 from worker.training.train import train_in_turns
@@ -32,7 +32,7 @@ class Together:
 
     def __init__(self):
         self.seen, self.ends = [], {}
-        self.runs = SideBySide(
+        self.runs = RoundRobin(
             CPU,
             on_report=lambda key, report: self.seen.append((key, facts(report))),
             on_end=self.ends.__setitem__,

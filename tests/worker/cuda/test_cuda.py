@@ -8,7 +8,7 @@ import torch
 import worker
 from tests.worker.conftest import result_of
 from worker import Measurement, TrainConfig
-from worker.card_sharing.round_robin import SideBySide
+from worker.card_sharing.round_robin import RoundRobin
 from worker.data.augment import plain
 from worker.data.prepared import dataset_info
 from worker.steps.device import choose_device
@@ -251,7 +251,7 @@ def test_a_divergence_is_noticed_within_100_steps(data_home, tiny_config):
 def side_by_side(configs, data_home):
     """Reports of each run, and how it ended."""
     reports, ends = {key: [] for key in configs}, {}
-    runs = SideBySide(
+    runs = RoundRobin(
         torch.device("cuda"),
         on_report=lambda key, report: reports[key].append(report),
         on_end=ends.__setitem__,

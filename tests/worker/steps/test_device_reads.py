@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from worker.steps.metrics import DRAIN_STEPS, StepRecord, Tally
+from worker.steps.metrics import DRAIN_STEPS, RunningMetrics, StepRecord
 
 
 class Device:
@@ -12,7 +12,7 @@ class Device:
 
     def __init__(self):
         self.waiting, self.reads = [], []
-        self.tally = Tally()
+        self.tally = RunningMetrics()
         self.tally.begin_read = self.begin_read
 
     def step(self, number, loss):

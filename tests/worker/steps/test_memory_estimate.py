@@ -8,7 +8,7 @@ import torch
 
 from ndadam import WideResNet
 from worker import TrainConfig, train
-from worker.card_sharing.memory_ledger import Room
+from worker.card_sharing.memory_ledger import MemoryLedger
 from worker.config.train_config import FieldError
 from worker.data.prepared import DatasetInfo, dataset_info
 from worker.steps.memory_estimate import CONTEXT, USABLE, check_memory, gib, memory_plan
@@ -162,7 +162,7 @@ def test_trials_wait_until_the_card_has_room(data_home, tiny_config, monkeypatch
     one = memory_plan(tiny_config.resolved(), dataset_info("colours", data_home))
     card = int(one.total(2) / USABLE) + 1
     monkeypatch.setattr("worker.card_sharing.memory_ledger.card_bytes", lambda device: card)
-    room = Room(torch.device("cpu"))
+    room = MemoryLedger(torch.device("cpu"))
     small = task(data_home, tiny_config)
 
     assert room.take("a", small)
@@ -185,7 +185,7 @@ def test_trials_wait_until_the_card_has_room(data_home, tiny_config, monkeypatch
 
 
 def test_a_cpu_has_room_for_all(data_home, tiny_config):
-    room = Room(torch.device("cpu"))
+    room = MemoryLedger(torch.device("cpu"))
 
     assert all(room.take(key, task(data_home, tiny_config)) for key in range(100))
     room.refuse_too_large(task(data_home, tiny_config, trials_per_gpu=8))

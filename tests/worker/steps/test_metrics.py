@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from worker.steps.metrics import StepRecord, Tally
+from worker.steps.metrics import RunningMetrics, StepRecord
 
 
 class SlowDevice:
@@ -35,7 +35,7 @@ class SlowRead:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("bad_step", [0, 1, 49, 50, 51, 99, 149])
 def test_a_loss_that_is_not_finite_is_noticed_within_100_steps(bad_step, value):
-    device, tally = SlowDevice(), Tally()
+    device, tally = SlowDevice(), RunningMetrics()
     tally.begin_read = device.begin_read
     step = 0
 

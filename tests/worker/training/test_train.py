@@ -11,7 +11,7 @@ from worker import Measurement, TrainConfig, train
 from worker.config.train_config import FieldError
 from worker.data.prepared import write_dataset
 from worker.errors import DatasetNotFound
-from worker.steps.metrics import Tally
+from worker.steps.metrics import RunningMetrics
 from worker.training import provenance
 
 LAYERS = [f"conv{i}" for i in range(1, 9)]
@@ -315,14 +315,14 @@ def test_a_missing_data_set_and_a_batch_too_large_are_refused_at_the_call(data_h
 
 def test_the_time_of_steps_that_a_device_has_queued_is_counted(data_home, tiny_config, monkeypatch):
     """Reading the losses is what waits for a device; here each read takes a while."""
-    drain = Tally.drain
+    drain = RunningMetrics.drain
 
     def slow(tally):
         if tally._pending:
             time.sleep(0.2)
         drain(tally)
 
-    monkeypatch.setattr(Tally, "drain", slow)
+    monkeypatch.setattr(RunningMetrics, "drain", slow)
     config = tiny_config.model_copy(update={"report_every": 12})
 
     last = list(train(config, data_home=data_home))[-1]

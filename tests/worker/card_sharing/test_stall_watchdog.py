@@ -6,8 +6,8 @@ import time
 import pytest
 import torch
 
-from worker.card_sharing.round_robin import SideBySide, _Lane
-from worker.card_sharing.turn_watch import TurnWatch
+from worker.card_sharing.round_robin import RoundRobin, _Lane
+from worker.card_sharing.stall_watchdog import StallWatchdog
 from worker.steps.turns import Turn
 
 CPU = torch.device("cpu")
@@ -20,7 +20,7 @@ def armed(monkeypatch):
     """Seconds after which this process was to end unless the watch looks again."""
     seconds = []
     monkeypatch.setattr(
-        "worker.card_sharing.turn_watch.faulthandler.dump_traceback_later",
+        "worker.card_sharing.stall_watchdog.faulthandler.dump_traceback_later",
         lambda after, exit: seconds.append(after) if exit else None,
     )
     return seconds
@@ -32,7 +32,7 @@ def watching(armed):
     watches = []
 
     def start(held, on_stuck, limit):
-        watches.append(watch := TurnWatch(held, on_stuck, limit=limit))
+        watches.append(watch := StallWatchdog(held, on_stuck, limit=limit))
         watch.start()
         return watch
 
@@ -87,7 +87,7 @@ def test_a_run_is_held_to_have_the_turn_while_it_has_it():
             seen.append([key for key, _ in runs.held()])
             yield Turn.NEXT
 
-    runs = SideBySide(CPU, on_report=lambda *_: None, on_end=lambda *_: None)
+    runs = RoundRobin(CPU, on_report=lambda *_: None, on_end=lambda *_: None)
     runs.add("a", turns)
     runs.add("b", turns)
     while runs.turn():
@@ -137,7 +137,7 @@ def test_a_card_that_gets_on_begins_anew_with_each_turn(monkeypatch):
 
 
 def test_a_card_that_gets_on_with_anybodys_work_is_not_stuck():
-    runs = SideBySide(CPU, on_report=lambda *_: None, on_end=lambda *_: None)
+    runs = RoundRobin(CPU, on_report=lambda *_: None, on_end=lambda *_: None)
     for key in "abc":
         runs.add(key, lambda: iter(()))
     a, b, _ = (running.lane for running in runs._running)

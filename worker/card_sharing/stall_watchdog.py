@@ -1,7 +1,7 @@
-"""Notices a run that keeps the others of its process from their turns, and says which it is.
+"""Detects a run that blocks the others of its process, and names it.
 
-Runs side by side rely on one another to hand the turn on. One that waits for a disk that does not
-answer, or whose kernel never ends, would hold all of them up for ever and without a word.
+Runs that share a card take turns cooperatively. One that waits for a disk that does not answer, or
+whose kernel never ends, would block all of them for ever without a message.
 """
 
 import faulthandler
@@ -22,8 +22,8 @@ _BLIND = 2
 Held = tuple[Hashable, float]
 
 
-class TurnWatch(threading.Thread):
-    """Calls ``on_stuck``, once and in this thread, with the run that held the others up."""
+class StallWatchdog(threading.Thread):
+    """Calls ``on_stuck``, once and in this thread, with the run that blocks the others."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TurnWatch(threading.Thread):
         on_stuck: Callable[[Hashable], None],
         limit: float = TURN_LIMIT,
     ) -> None:
-        super().__init__(name="turn-watch", daemon=True)
+        super().__init__(name="stall-watchdog", daemon=True)
         self._held, self._on_stuck, self._limit = held, on_stuck, limit
         self._is_over = threading.Event()
 
