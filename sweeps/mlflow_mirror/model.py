@@ -44,9 +44,12 @@ def main(weights: str, folder: str) -> None:
     example = torch.randn(EXAMPLES, channels, height, width, generator=generator)
     with torch.no_grad():
         logits = model(example)
+    # A graph and its weights. A pickle, which is the default on Databricks, would name the modules
+    # of the network, and a later version may have moved them.
     mlflow.pytorch.save_model(
         model,
         folder,
+        serialization_format="pt2",
         signature=infer_signature(example.numpy(), logits.numpy()),
         input_example=example.numpy(),
         pip_requirements=[f"torch=={torch.__version__.partition('+')[0]}", "ndadam-sweeps"],
