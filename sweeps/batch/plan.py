@@ -147,7 +147,8 @@ def spec_points(spec: SweepSpec) -> Iterator[dict[str, Any]]:
 
 
 def _sequence(spec: SweepSpec) -> Iterable[dict[str, Any]]:
-    yield from spec.initial_points  # the caller stops here where these are all
+    # The caller stops here where these are all.
+    yield from (spec.canonical(params) for params in spec.initial_points)
     if spec.sampler == "grid":
         yield from _grid(spec)
     elif spec.sampler in ("random", "qmc"):

@@ -2,8 +2,12 @@
 
 Each branch of the space (see ``sweeps.spec.branches``) has a sampler of its own and they take
 turns, so optimizers get equal budgets. Grid, random and quasi-random points depend on the spec
-alone; TPE and GP points on the spec and on what was told, never on the order in which it was told:
-the study is built in memory from the points, in number order, for each question.
+alone; TPE and GP points on the spec and on the results so far, never on the order in which results
+came: the study is built in memory from the points, in number order, for each question.
+
+Sampled points do not depend on the order in which a spec lists its fields: they are drawn in the
+order of names. A sweep whose stored points were drawn in the order of the spec, as up to version
+0.1.0, goes on in that order.
 """
 
 import hashlib
@@ -13,7 +17,8 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Protocol, TypeGuard
 
 import optuna
 from optuna.distributions import (
@@ -28,8 +33,8 @@ from optuna.trial import TrialState as Told
 
 from sweeps.records import Trial, TrialState
 from sweeps.search.protocol import Finished, Proposal, TrialReader, Wait
-from sweeps.spec.branches import Branch, grid
-from sweeps.spec.domains import Domain, same
+from sweeps.spec.branches import Branch, branches, grid
+from sweeps.spec.domains import Choice, Domain, FloatRange
 from sweeps.spec.sweep_spec import SweepSpec
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -40,6 +45,8 @@ REPEATS = 100
 LOOKAHEAD = 32
 #: Refused proposals in a row after which a model is no longer asked.
 _INSISTS = 3
+#: Stored points that tell in which order of fields a sweep was drawn.
+_TELLING = 8
 #: Samplers whose points end where they were meant to.
 _COUNTED = ("grid", "list")
 
@@ -59,7 +66,8 @@ class _Point:
 
     number: int
     params: dict[str, Any]
-    branch: int
+    #: Number of its branch, -1 until the branches are numbered.
+    branch: int = -1
     #: By seed.
     outcomes: dict[int, _Outcome] = field(default_factory=dict)
     #: Where it was pruned: objective by step, mean over replicates.
@@ -80,8 +88,8 @@ class SweepProposer:
         self._open: deque[Proposal] = deque()
         self._looked_for_gaps = False
         self._initial = deque(spec.initial_points)
-        self._arms = [_arm(spec, branch) for branch in spec.branches()]
-        self._live = list(self._arms)
+        self._arms: list[_Arm] = []
+        self._live: list[_Arm] = []
 
     @property
     def lookahead(self) -> int:
@@ -89,6 +97,8 @@ class SweepProposer:
         return 1 if self._spec.sampler in _MODELS else LOOKAHEAD * len(self._seeds)
 
     def next(self) -> Proposal | Wait | Finished:
+        if not self._arms:
+            self._choose_order()
         self._open_gaps()
         if not self._open:
             if self._spec.num_points is not None and len(self._points) >= self._spec.num_points:
@@ -120,10 +130,39 @@ class SweepProposer:
         return point
 
     def _add_point(self, number: int, params: dict[str, Any]) -> _Point:
-        branch = next((arm.branch.number for arm in self._arms if arm.branch.holds(params)), 0)
-        self._points[number] = _Point(number, params, branch)
+        self._points[number] = _Point(number, params, self._branch_number(params))
         self._keys.add(self._key(params))
         return self._points[number]
+
+    def _branch_number(self, params: Mapping[str, Any]) -> int:
+        if not self._arms:
+            return -1
+        return next((arm.branch.number for arm in self._arms if arm.branch.holds(params)), 0)
+
+    def _choose_order(self) -> None:
+        """Number the branches and make their samplers, in the order that drew the stored points."""
+        chosen = written = self._spec.branches()
+        names = sorted(self._spec.space)
+        if self._spec.sampler not in _COUNTED and names != list(self._spec.space):
+            chosen = branches({name: self._spec.space[name] for name in names})
+            if self._points and not self._draws_stored_points(chosen):
+                chosen = written if self._draws_stored_points(written) else chosen
+        self._arms = [_arm(self._spec, branch) for branch in chosen]
+        self._live = list(self._arms)
+        for point in self._points.values():
+            point.branch = self._branch_number(point.params)
+
+    def _draws_stored_points(self, order: list[Branch]) -> bool:
+        """Whether the first draws of each branch are points that the store has."""
+        for branch in order:
+            initial = {self._key(params) for params in self._spec.initial_points}
+            mine = [p for p in self._points.values() if branch.holds(p.params)]
+            drawn = [p for p in mine if self._key(p.params) not in initial]
+            arm = _arm(self._spec, branch)
+            for params in islice(arm.first_draws(), min(len(drawn), _TELLING)):
+                if self._key(params) not in self._keys:
+                    return False
+        return True
 
     def _open_gaps(self) -> None:
         """Queue replicates that the store lacks: of a point cut short, or of an extended spec."""
@@ -139,12 +178,12 @@ class SweepProposer:
                 self._open.append(Proposal(point.number, point.params, config))
 
     def _key(self, params: Mapping[str, Any]) -> str:
-        return self._spec.config(dict(params), self._seeds[0]).key()
+        return self._spec.config(self._spec.canonical(params), self._seeds[0]).key()
 
     def _fresh_params(self) -> dict[str, Any] | None:
         """Params of a point that does not exist yet; None when there are no more."""
         while self._initial:
-            params = dict(self._initial.popleft())
+            params = self._spec.canonical(self._initial.popleft())
             key = self._key(params)
             self._replayed.discard(key)
             if key not in self._keys:
@@ -193,6 +232,9 @@ class _Arm(Protocol):
     def ask(self, points: Iterable[_Point], repeats: int) -> dict[str, Any] | None:
         """Another point; ``repeats`` counts refused ones since the last that was new."""
 
+    def first_draws(self) -> Iterable[dict[str, Any]]:
+        """Its points that depend on no result, from the first; the arm is of no use afterwards."""
+
 
 class _Sequence:
     """A branch whose points are a fixed sequence: grid, random, quasi-random."""
@@ -210,6 +252,9 @@ class _Sequence:
     def ask(self, points: Iterable[_Point], repeats: int) -> dict[str, Any] | None:
         self._accepted += repeats == 0
         return next(self._sequence, None)
+
+    def first_draws(self) -> Iterable[dict[str, Any]]:
+        return self._sequence
 
 
 class _Model:
@@ -246,6 +291,10 @@ class _Model:
         trials = (self._trial(point, worst) for point in mine)
         study.add_trials(self._prior + [trial for trial in trials if trial is not None])
         return _decode(self.branch, study.ask(self._distributions).params)
+
+    def first_draws(self) -> Iterable[dict[str, Any]]:
+        first = self.ask((), repeats=0)
+        return [] if first is None else [first]
 
     def _trial(self, point: _Point, worst: float) -> FrozenTrial | None:
         """The point as Optuna sees it; None where all of its replicates failed."""
@@ -345,22 +394,32 @@ def _distribution(domain: Domain) -> BaseDistribution:
         return CategoricalDistribution(range(len(domain.values)))
     if domain.kind == "int":
         return IntDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
-    return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
+    if domain.step is not None:
+        # By place: with a step Optuna adds up binary fractions, and 0.1, 0.2, … misses 0.3.
+        return IntDistribution(0, (domain.size() or 1) - 1)
+    return FloatDistribution(domain.low, domain.high, log=domain.log)
 
 
 def encoded(branch: Branch, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The free values of a point as Optuna sees them: choices by their place."""
+    """The free values of a point as Optuna sees them: choices and grids by their place."""
     return {name: _place(domain, params[name]) for name, domain in branch.free.items()}
 
 
 def _place(domain: Domain, value: Any) -> Any:
-    if domain.kind == "choice":
-        return [same(mine) for mine in domain.values].index(same(value))
-    return value
+    return domain.index(value) if _has_places(domain) else value
+
+
+def _has_places(domain: Domain) -> TypeGuard[Choice | FloatRange]:
+    """Whether Optuna sees places of its values: of a choice, and of a float range with a step."""
+    return domain.kind == "choice" or (domain.kind == "float" and domain.step is not None)
 
 
 def _decode(branch: Branch, drawn: Mapping[str, Any]) -> dict[str, Any]:
     return branch.fixed | {
-        name: domain.values[drawn[name]] if domain.kind == "choice" else drawn[name]
-        for name, domain in branch.free.items()
+        name: _value(domain, drawn[name]) for name, domain in branch.free.items()
     }
+
+
+def _value(domain: Domain, drawn: Any) -> Any:
+    # A logarithm and back may pass the end of a range by a rounding.
+    return domain.value(drawn) if _has_places(domain) else domain.canonical(drawn)

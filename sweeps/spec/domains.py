@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -70,9 +71,24 @@ class FloatRange(_Conditional):
         """The value at a place of the grid, counted from 0."""
         if self.step is None:
             raise ValueError("a continuous range has no grid")
-        # 15 digits: 0.1 * 3 is written 0.3.
-        near = float(f"{self.low + index * self.step:.15g}")
-        return min(max(near, self.low), self.high)
+        if index == _steps(self.low, self.high, self.step):
+            return self.high
+        # In decimals of what was typed: the third of 0.1, 0.2, … is 0.3, in every sampler.
+        exact = Decimal(repr(self.low)) + index * Decimal(repr(self.step))
+        return float(exact) + 0.0
+
+    def index(self, value: float) -> int:
+        """The place on the grid that is nearest to a value."""
+        if self.step is None:
+            raise ValueError("a continuous range has no grid")
+        last = _steps(self.low, self.high, self.step)
+        return min(max(round((value - self.low) / self.step), 0), last)
+
+    def canonical(self, value: float) -> float:
+        """The one float that stands for a value of this range: on its grid, within its ends."""
+        if self.step is not None:
+            return self.value(self.index(value))
+        return min(max(float(value), self.low), self.high) + 0.0
 
     def corners(self) -> list[Value]:
         """The values most likely to be refused: both ends, and what lies off their grid."""
@@ -126,6 +142,10 @@ class IntRange(_Conditional):
         """The value at a place of the grid, counted from 0."""
         return self.low + index * self.step
 
+    def canonical(self, value: int) -> int:
+        """The value itself: whole numbers are written in one way only."""
+        return value
+
     def corners(self) -> list[Value]:
         """The values most likely to be refused: both ends, and the neighbour of the first."""
         return [self.low, self.low + self.step, self.high]
@@ -161,6 +181,14 @@ class Choice(_Conditional):
         """The value at a place of the list, counted from 0."""
         return self.values[index]
 
+    def index(self, value: Value) -> int:
+        """The place of a value in the list. Raises ValueError if it is none of them."""
+        return [same(mine) for mine in self.values].index(same(value))
+
+    def canonical(self, value: Value) -> Value:
+        """The value as the spec lists it, however it was written: 1 for 1.0."""
+        return self.values[self.index(value)]
+
     def corners(self) -> list[Value]:
         """Every value: any may be refused."""
         return list(self.values)
@@ -174,16 +202,17 @@ Domain = Annotated[FloatRange | IntRange | Choice, Field(discriminator="kind")]
 
 
 def same(value: Any) -> str:
-    """A text that is equal for values that mean the same: 1 and 1.0, but not 1 and true."""
+    """A text equal for values that mean the same: 1 and 1.0, 0.0 and -0.0, but not 1 and true."""
     if type(value) is float and math.isfinite(value):
-        return repr(value)  # what the line below gives; pages ask this of every point of a sweep
+        # What the line below gives; pages ask this of every point of a sweep.
+        return repr(value + 0.0)
     return json.dumps(_floats(value))
 
 
 def _floats(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_floats(item) for item in value]
-    return float(value) if _is_number(value) else value
+    return float(value) + 0.0 if _is_number(value) else value
 
 
 def _is_number(value: Any) -> bool:

@@ -222,6 +222,13 @@ class SweepSpec(SpecModel):
         """Return the parts of the space that are free of conditions."""
         return branches(self.space)
 
+    def canonical(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a point with each value written as the space writes it: 0.3, not 0.1 + 0.2."""
+        return {
+            name: self.space[name].canonical(value) if name in self.space else value
+            for name, value in params.items()
+        }
+
     def grid_points(self) -> Iterator[dict[str, Any]]:
         """Yield every point of the grid, one at a time, branch after branch."""
         for branch in self.branches():

@@ -394,7 +394,13 @@ def refuse_disorder(field: str, points: SchedulePoints) -> None:
 
 def config_key(stored: dict[str, Any]) -> str:
     """Hash a stored config without its seed. 16 hexadecimal digits."""
-    canonical = json.dumps(
-        {k: v for k, v in stored.items() if k != "seed"}, sort_keys=True, separators=(",", ":")
-    )
+    plain = {k: _without_negative_zero(v) for k, v in stored.items() if k != "seed"}
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def _without_negative_zero(value: Any) -> Any:
+    """-0.0 trains what 0.0 trains."""
+    if isinstance(value, list | tuple):
+        return [_without_negative_zero(item) for item in value]
+    return value + 0.0 if isinstance(value, float) else value
