@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from sweeps.places import sqlite_url
 from sweeps.retention.limits import Keep
 from worker.data.prepared import default_home
 
@@ -96,7 +97,7 @@ class Settings(BaseSettings):
 
     def database_url(self) -> str:
         """The store's URL: the one that was set, or SQLite below ``home``."""
-        return self.store_url or f"sqlite:///{self.home.absolute() / 'store.db'}"
+        return self.store_url or sqlite_url(self.home.absolute() / "store.db")
 
     def secret(self) -> str | None:
         """The token, from the variable or the file; None when neither is set.

@@ -22,6 +22,7 @@ from service.supervision import home as homes
 from service.supervision.ports import listen
 from service.version import VERSION
 from sweeps.errors import StoreUnavailable
+from sweeps.places import sqlite_path
 from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
 
@@ -121,8 +122,8 @@ def _number(server: socket.socket) -> int:
 
 
 def _store(settings: Settings) -> Finding:
-    path = settings.database_url().removeprefix("sqlite:///")
-    if path != settings.database_url() and not Path(path).exists():
+    path = sqlite_path(settings.database_url())
+    if path is not None and not path.exists():
         return Finding("store", "ok", f"{path} will be created by the first `ndsweep serve`")
     try:
         store = Store(settings.database_url())

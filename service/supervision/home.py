@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from service.settings import Settings, SettingsError
+from sweeps.places import sqlite_path
 
 #: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.
 LEAST_FREE_BYTES = 50_000_000
@@ -60,8 +61,8 @@ def require(settings: Settings) -> None:
                 "one that has, or start one there with `ndsweep serve`"
             )
         return
-    scheme, _, path = settings.store_url.partition(":///")
-    if scheme == "sqlite" and not Path(path).exists():
+    path = sqlite_path(settings.store_url)
+    if path is not None and not path.exists():
         raise SettingsError(
             f"NDSWEEP_STORE_URL must name a store that is there, but there is no file {path}; set "
             "it to another, or start a service on it with `ndsweep serve`"

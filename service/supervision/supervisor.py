@@ -39,6 +39,7 @@ from service.supervision.processes import (
 )
 from sweeps.cluster import head as cluster
 from sweeps.errors import StoreIsNewer, StoreUnavailable
+from sweeps.places import sqlite_url
 from sweeps.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ def mlflow_command(home: Path, host: str, port: int, allowed_hosts: str | None =
     return [
         *(sys.executable, "-m", "mlflow", "server"),
         *("--host", host, "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", f"sqlite:///{home / 'mlflow' / 'mlflow.db'}"),
+        *("--backend-store-uri", sqlite_url(home / "mlflow" / "mlflow.db")),
         *("--artifacts-destination", str(home / "mlflow" / "artifacts")),
         *("--allowed-hosts", names),
     ]

@@ -4,8 +4,10 @@ import hashlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worker.data.cifar_archive import read_binary_archive, read_python_archive
 from worker.data.image_folder import read_image_folder
@@ -192,7 +194,7 @@ def check_known(name: str, arrays: Arrays) -> None:
         )
     _check_balance(name, arrays, len(known.classes))
     if known.sha256:
-        _check_sha256(name, arrays, known.sha256)
+        _check_sha256(name, arrays, known)
     _check_statistics(name, arrays, known)
 
 
@@ -206,14 +208,35 @@ def _check_balance(name: str, arrays: Arrays, num_classes: int) -> None:
             )
 
 
-def _check_sha256(name: str, arrays: Arrays, expected: tuple[str, ...]) -> None:
+def _check_sha256(name: str, arrays: Arrays, known: KnownSet) -> None:
     names = ("x_train", "y_train", "x_test", "y_test")
-    for part, array, digest in zip(names, arrays.parts(), expected, strict=True):
+    for part, array, digest in zip(names, arrays.parts(), known.sha256, strict=True):
         found = hashlib.sha256(np.ascontiguousarray(array, dtype=np.uint8).tobytes()).hexdigest()
-        if found != digest:
+        if digest is not None and found != digest:
             raise DatasetRefused(
                 f"{part} is not that of {name}: its sha256 must be {digest}, got {found}"
             )
+    if known.unordered_test_sha256 is not None:
+        found = unordered_sha256(arrays.x_test, arrays.y_test)
+        if found != known.unordered_test_sha256:
+            raise DatasetRefused(
+                f"the test set is not that of {name}: sha256 over its images in no order must be "
+                f"{known.unordered_test_sha256}, got {found}"
+            )
+
+
+def unordered_sha256(images: NDArray[Any], labels: NDArray[Any]) -> str:
+    """A digest of labelled images that does not depend on their order.
+
+    Args:
+        images: N images of bytes, uint8.
+        labels: N labels from 0 to 255.
+    """
+    digests = sorted(
+        hashlib.sha256(bytes([label]) + image.tobytes()).digest()
+        for image, label in zip(images, labels, strict=True)
+    )
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _check_statistics(name: str, arrays: Arrays, known: KnownSet) -> None:

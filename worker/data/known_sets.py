@@ -15,8 +15,11 @@ class KnownSet:
     #: Channel means and deviations of the training images, 0..255, to a tenth.
     means: tuple[float, float, float]
     deviations: tuple[float, float, float]
-    #: sha256 of the decoded arrays' bytes (uint8): x_train, y_train, x_test, y_test.
-    sha256: tuple[str, ...] = ()
+    #: sha256 of the decoded arrays' bytes (uint8): x_train, y_train, x_test, y_test; None for a
+    #: part that sources hold in different orders.
+    sha256: tuple[str | None, ...] = ()
+    #: sha256 of the test set in no order: over the sorted sha256 digests of each label and image.
+    unordered_test_sha256: str | None = None
     #: md5 of the files of the archive for Python, as torchvision knows them.
     python_md5: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,6 +47,13 @@ CIFAR100 = KnownSet(
     shape=(32, 32, 3),
     means=(129.3, 124.1, 112.4),
     deviations=(68.2, 65.4, 70.4),
+    sha256=(
+        "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
+        "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
+        None,
+        None,
+    ),
+    unordered_test_sha256="d3cd5d87a1b9317a0982c8ef5535fe3b86da8da90b13ce5e9b23ea06400dd5eb",
     python_md5={
         "train": "16019d7e3df5f24257cddd939b257f8d",
         "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",

@@ -20,6 +20,7 @@ TENTH = 8000
     [
         ("cifar10", {"paper-fig1b", "paper-table1-cifar10", "paper-table2-cifar10"}),
         ("cifar10-follow", {"follow-sgd"}),
+        ("cifar100", {"paper-table1-cifar100"}),
     ],
 )
 def test_kept_runs_are_imported_in_whole(name: str, sweeps: set[str], tmp_path: Path) -> None:

@@ -89,6 +89,29 @@ def test_a_known_set_is_checked_to_the_last_byte(
             import_dataset("cifar10", path, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "is_it"),
+    [(lambda x, y: (x[::-1], y[::-1]), True), (lambda x, y: (x, y[::-1]), False)],
+    ids=["another order", "other labels"],
+)
+def test_a_test_set_may_come_in_any_order_where_sources_differ(
+    spoil, is_it, tmp_path, made_up_cifar, monkeypatch
+):
+    known = small_cifar(made_up_cifar)
+    unordered = imports.unordered_sha256(made_up_cifar.x_test, made_up_cifar.y_test)
+    parts = (*known.sha256[:2], None, None)
+    known = replace(known, sha256=parts, unordered_test_sha256=unordered)
+    monkeypatch.setattr(imports, "KNOWN_SETS", {"cifar10": known})
+    x, y = spoil(made_up_cifar.x_test, made_up_cifar.y_test)
+    path = write_npz(tmp_path / "set.npz", made_up_cifar, x_test=x, y_test=y)
+
+    if is_it:
+        assert import_dataset("cifar10", path, tmp_path).num_test == 20
+    else:
+        with pytest.raises(DatasetRefused, match="the test set is not that of cifar10"):
+            import_dataset("cifar10", path, tmp_path)
+
+
 def test_only_published_sets_can_be_fetched(tmp_path):
     with pytest.raises(DatasetRefused, match="only cifar10, cifar100 can be fetched, got 'mnist'"):
         fetch("mnist", tmp_path)
