@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from service.settings import Settings
 from service.supervision.doctor import diagnose
+from service.supervision.supervisor import mlflow_command
 from sweeps.places import sqlite_path, sqlite_url
 from sweeps.store.store import Store
 
@@ -45,6 +46,24 @@ def test_a_path_survives_its_url(name: str) -> None:
     assert sqlite_path(url) == path
     assert sa.make_url(url).database == str(path)
     assert not sa.make_url(url).query
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mlflow_keeps_its_files_in_a_home_of_any_name(name: str, tmp_path: Path) -> None:
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+    from mlflow.store.db.utils import _make_parent_dirs_if_sqlite
+
+    folder = tmp_path / name / "mlflow"
+    command = mlflow_command(tmp_path / name, "127.0.0.1", 5000)
+    options = dict(zip(command[4::2], command[5::2], strict=True))
+
+    url = options["--backend-store-uri"]
+    _make_parent_dirs_if_sqlite(url)
+    found = get_artifact_repository(options["--artifacts-destination"])
+
+    assert sa.make_url(url).database == str(folder / "mlflow.db")
+    assert Path(found.artifact_dir) == folder / "artifacts"
+    assert {path.name for path in tmp_path.iterdir()} <= {name}
 
 
 @pytest.mark.parametrize("url", ["postgresql+psycopg://user:p%40ss@host/db", "sqlite://", ""])
