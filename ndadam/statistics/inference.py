@@ -4,9 +4,11 @@ Nothing here needs numpy, scipy or torch, so a process that only shows results c
 Long correlated series, one value per step, belong to ``ndadam.statistics.blocked_means``.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -217,8 +219,8 @@ def detectable_difference(
 ) -> float:
     """Difference of means that n seeds per arm show with probability ``power``.
 
-    From noncentral t and a two-sided test: of two arms that spread equally by ``sd``, or, paired,
-    of n pairs whose differences spread by ``sd``.
+    From noncentral t and a two-sided test, within 1e-8: of two arms that spread equally by ``sd``,
+    or, paired, of n pairs whose differences spread by ``sd``.
     """
     if n < 2:
         raise ValueError(f"n must be at least 2 to see any difference, got {n}")
@@ -227,27 +229,75 @@ def detectable_difference(
     df = n - 1 if paired else 2 * n - 2
     critical = t_quantile((1 + confidence) / 2, df)
     # In standard errors of the difference; power rises with it.
-    low, high = 0.0, critical + t_quantile(max(power, 0.5), df) + 1
-    for _ in range(40):
-        middle = (low + high) / 2
-        seen = noncentral_t_tail(critical, middle, df) >= power
-        low, high = (low, middle) if seen else (middle, high)
-    return high * sd * math.sqrt((1 if paired else 2) / n)
+    shift = _first_above(lambda shift: _power(critical, shift, df) - power, critical + 1.0)
+    return shift * sd * math.sqrt((1 if paired else 2) / n)
+
+
+def _first_above(function: Callable[[float], float], guess: float) -> float:
+    """Where a rising function passes 0 above 0, by false position (Illinois) within a bracket."""
+    low, high = 0.0, guess
+    at_low, at_high = function(low), function(high)
+    if at_low >= 0:
+        return 0.0
+    while at_high < 0:
+        low, high, at_low = high, 2 * high, at_high
+        at_high = function(high)
+    for _ in range(100):
+        x = high - at_high * (high - low) / (at_high - at_low)
+        value = function(x)
+        if value < 0:
+            low, at_low, at_high = x, value, at_high / 2
+        else:
+            high, at_high, at_low = x, value, at_low / 2
+        if high - low <= 1e-10 * high or abs(value) < 1e-13:
+            return x
+    return high
+
+
+def _power(critical: float, shift: float, df: float) -> float:
+    """Probability that a two-sided test sees a difference of ``shift`` standard errors."""
+    return noncentral_t_tail(critical, shift, df) + noncentral_t_tail(critical, -shift, df)
 
 
 def noncentral_t_tail(t: float, shift: float, df: float) -> float:
-    """Probability that (Z + shift) / sqrt(chi^2 / df) exceeds t: a test's power, by quadrature."""
-    # u = sqrt(chi^2 / df) has mean about 1 and deviation about 1 / sqrt(2 df).
+    """Probability that (Z + shift) / sqrt(chi^2 / df) exceeds t > 0; within 1e-10, for df >= 1.
+
+    By Gauss-Legendre quadrature over u = sqrt(chi^2 / df).
+    """
+    # u has mean about 1 and deviation about 1 / sqrt(2 df).
     spread = 1 / math.sqrt(2 * df)
-    low, high = max(0.0, 1 - 7 * spread), 1 + 8 * spread
-    count = 240
+    low, high = max(0.0, 1 - 10 * spread), 1 + 12 * spread
+    # The normal probability falls from 1 to 0 around shift / t, over a few times 1 / t.
+    edges = [shift / t + k / t for k in (-8, -4, 0, 4, 8)] + [1 - 4 * spread, 1, 1 + 4 * spread]
+    inside = sorted({low, high, *(edge for edge in edges if low < edge < high)})
     log_scale = math.log(2) + df / 2 * math.log(df / 2) - math.lgamma(df / 2)
     total = 0.0
-    for i in range(1, count):
-        u = low + (high - low) * i / count
-        density = math.exp(log_scale + (df - 1) * math.log(u) - df * u * u / 2)
-        total += density * 0.5 * math.erfc((t * u - shift) / math.sqrt(2))
-    return total * (high - low) / count
+    for left, right in itertools.pairwise(inside):
+        middle, half = (left + right) / 2, (right - left) / 2
+        for node, weight in _legendre():
+            u = middle + half * node
+            density = math.exp(log_scale + (df - 1) * math.log(u) - df * u * u / 2)
+            above = 0.5 * math.erfc((t * u - shift) / math.sqrt(2))
+            total += half * weight * density * above
+    return total
+
+
+@cache
+def _legendre(count: int = 24) -> tuple[tuple[float, float], ...]:
+    """Nodes and weights of Gauss-Legendre quadrature over -1 to 1, by Newton's method."""
+    found = []
+    for i in range(count):
+        x = math.cos(math.pi * (i + 0.75) / (count + 0.5))
+        for _ in range(100):
+            before, value = 1.0, x
+            for k in range(2, count + 1):
+                before, value = value, ((2 * k - 1) * x * value - (k - 1) * before) / k
+            slope = count * (x * value - before) / (x * x - 1)
+            x -= value / slope
+            if abs(value / slope) < 1e-15:
+                break
+        found.append((x, 2 / ((1 - x * x) * slope * slope)))
+    return tuple(found)
 
 
 def seeds_needed(
