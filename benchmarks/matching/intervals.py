@@ -40,8 +40,8 @@ def state_with(outcome: MatchOutcome, targets: Sequence[Sequence[float]]) -> str
     ]
     verdict = judge(
         "stationary",
-        measure("stationary", pairs, spec.least_block, memory=spec.source_memory),
-        drift("stationary", pairs, spec.least_block, memory=spec.source_memory),
+        measure("stationary", pairs, spec.plan.least_block, memory=spec.plan.memory),
+        drift("stationary", pairs, spec.plan.least_block, memory=spec.plan.memory),
         tolerance=TOLERANCE,
         inside=1.0,
         num_seeds=len(pairs),

@@ -8,17 +8,17 @@ what one would do without theory: two short runs and a ratio.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, linear_regression, stdev
+from statistics import linear_regression, stdev
 from typing import Any
 
 from benchmarks.lockstep import MatchOutcome, TrainedRun, run_matches
 from benchmarks.matching.training import StopTime, Workshop
+from ndadam.matching.plan import MatchPlan
 from ndadam.matching.verdict import Pair, log_ratio, rms_log_error
-from ndadam.statistics.blocked_means import smooth
+from ndadam.statistics.blocked_means import rms, rms_over, smooth
 from ndadam.theory.laws import lr_of_effective_lr
 from ndadam.theory.prediction import predict, stationary_effective_lr
 from sweeps.match.match_spec import MatchSpec
-from sweeps.match.runs import Recorded, rms_over
 from worker.config.train_config import TrainConfig
 from worker.report import Measurement
 
@@ -213,7 +213,7 @@ def grid_answer(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> GridAnswer
         source, gaps = _mean(sources[seeds]), []
         for i, rate in enumerate(rates):
             target = _mean(runs[i * n : (i + 1) * n][seeds])
-            gaps.append((math.log(rate), _log_ratio(cell.spec(), source, target)))
+            gaps.append((math.log(rate), _log_ratio(cell.spec().plan, source, target)))
         return _crossing(gaps)
 
     singles = [crossing(slice(k, k + 1)) for k in range(n)]
@@ -224,10 +224,9 @@ def grid_answer(cell: Cell, outcome: MatchOutcome, shop: Workshop) -> GridAnswer
     )
 
 
-def _log_ratio(spec: MatchSpec, source: Recorded, target: Recorded) -> float:
-    start, stop = spec.chosen_window()
-    pair = Pair(source.window(start, stop).values, target.window(start, stop).values)
-    return log_ratio(spec.chosen_criterion(), pair, spec.least_block)
+def _log_ratio(plan: MatchPlan, source: Sequence[float], target: Sequence[float]) -> float:
+    pair = Pair(plan.in_window(source), plan.in_window(target))
+    return log_ratio(plan.criterion, pair, plan.least_block)
 
 
 def _grid_rates(cell: Cell) -> list[float]:
@@ -269,7 +268,7 @@ def rival_answer(cell: Cell, shop: Workshop) -> tuple[float, float]:
     """Two short runs and a ratio: alpha^v 0.05, times SGD's rate over ND-Adam's."""
     source, target = shop.runs(_rival_runs(cell))
     half = RIVAL_STEPS // 2
-    a, b = (_rms(run.series["effective_lr"][half:]) for run in (source, target))
+    a, b = (rms(run.series["effective_lr"][half:]) for run in (source, target))
     return 0.05 * a / b, source.seconds + target.seconds
 
 
@@ -302,34 +301,34 @@ def _loop_runs(outcome: MatchOutcome) -> list[tuple[TrainConfig, Measurement | N
     """Closed loops along the curve that the match's sources recorded, one per seed."""
     spec = outcome.spec
     loop = spec.target_config(0.05).model_dump(exclude_none=True)
-    loop["follow"] = points_of_curve(_mean([run for _, run in _of(outcome, "source")]))
+    loop["follow"] = points_of_curve(
+        _mean([run for _, run in _of(outcome, "source")]), spec.record_every
+    )
     loop["alpha_s_schedule"] = "cosine"
     del loop["alpha_v"]
     configs = [TrainConfig.model_validate({**loop, "seed": seed}) for seed in spec.seeds()]
     return [(config, _headline(spec)) for config in configs]
 
 
-def points_of_curve(source: Recorded) -> tuple[tuple[int, float], ...]:
-    """A recorded curve as the points that a closed loop follows."""
-    width = max(1, len(source.values) // 400)
-    values = smooth(source.values, width)
-    return tuple(((i * width + width // 2) * source.every, value) for i, value in enumerate(values))
+def points_of_curve(source: Sequence[float], every: int) -> tuple[tuple[int, float], ...]:
+    """Records of every ``every``-th step as the points that a closed loop follows."""
+    width = max(1, len(source) // 400)
+    values = smooth(source, width)
+    return tuple(((i * width + width // 2) * every, value) for i, value in enumerate(values))
 
 
-def _follows(source: Recorded, target: Recorded) -> float:
+def _follows(source: Sequence[float], target: Sequence[float]) -> float:
     """RMS log error between 5 and 95 % of the run, in stretches of a fiftieth of it."""
-    n = len(source.values)
+    n = len(source)
     start, stop = n // 20, n - n // 20
     width = max(1, n // STRETCHES)
-    return rms_log_error(
-        smooth(source.values[start:stop], width), smooth(target.values[start:stop], width)
-    )
+    return rms_log_error(smooth(source[start:stop], width), smooth(target[start:stop], width))
 
 
-def _first(source: Recorded, target: Recorded) -> float:
+def _first(source: Sequence[float], target: Sequence[float]) -> float:
     """Target over source in the first 5 % of the run."""
-    n = len(source.values) // 20
-    return _rms(target.values[:n]) / _rms(source.values[:n])
+    n = len(source) // 20
+    return rms(target[:n]) / rms(source[:n])
 
 
 def _headline(spec: MatchSpec) -> Measurement:
@@ -341,10 +340,6 @@ def _of(outcome: MatchOutcome, role: str) -> list[tuple[int, TrainedRun]]:
     return [(t.number, records.runs[t.number]) for t in records.trials if t.role == role]
 
 
-def _mean(runs: Sequence[TrainedRun]) -> Recorded:
+def _mean(runs: Sequence[TrainedRun]) -> list[float]:
     """Root mean square over seeds."""
-    return rms_over([Recorded(run.every, tuple(run.series["effective_lr"])) for run in runs])
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.sqrt(fmean(v * v for v in values))
+    return rms_over([run.series["effective_lr"] for run in runs])

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from benchmarks.lockstep import TrainedRun
 from benchmarks.matching.training import Workshop
+from ndadam.theory.fitted_curve import factor_of_points
 from ndadam.theory.laws import stationary_effective_lr
 from sweeps.match.arms import setting_of
-from worker.config.schedules import build_schedule, piecewise_linear
+from worker.config.schedules import build_schedule
 from worker.config.train_config import TrainConfig
 from worker.report import Measurement
 
@@ -66,7 +67,7 @@ def _invented(
     draw = random.Random(config.key())
     factor = build_schedule(config.lr_schedule or "constant", num_steps=steps, steps_per_epoch=1)
     if config.follow is not None:
-        wanted = piecewise_linear(config.follow)
+        wanted = factor_of_points(config.follow)
     else:
         setting = setting_of(config)
         full = stationary_effective_lr(setting)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.match.plots import implied_rates, match_curves
-from dashboards.match.view import match_facts, match_values, rate_name_of, result_of, side
+from dashboards.match.view import match_facts, match_values, rate_name_of, side
 from dashboards.plots.answers import Form, plot_answer
 from dashboards.plots.figure import Plot
 from dashboards.sweep_pages.list import ListQuery, match_list
@@ -16,6 +16,7 @@ from dashboards.sweep_pages.tables import TrialQuery, trial_table
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep
+from sweeps.match.result import result_of
 from sweeps.records import Sweep
 from sweeps.spec.presets import preset_names, read_preset
 from sweeps.store.store import Store

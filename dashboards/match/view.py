@@ -8,7 +8,8 @@ from markupsafe import Markup
 from dashboards.sweep_pages.overview import Fact, time_facts
 from dashboards.wording.formatting import config_value, number, percent, signed, symbol
 from dashboards.wording.quantities import quantity
-from sweeps.match.result import Interval, MatchResult, Verdict
+from ndadam.theory.laws import rate_name
+from sweeps.match.result import Interval, MatchResult, Verdict, result_of
 from sweeps.records import Sweep
 
 #: Fields of a source or target that say how it trains, in reading order.
@@ -26,11 +27,6 @@ _STAGES = {
     "verdict": "training fresh runs that nothing was chosen from",
     "comparison": "training both at the matched rate on fresh seeds",
 }
-
-
-def result_of(sweep: Sweep) -> MatchResult | None:
-    """What the match found so far; None before its first trial ended."""
-    return cast("MatchResult | None", sweep.result or None)
 
 
 def match_values(sweep: Sweep) -> dict[str, Any]:
@@ -73,8 +69,7 @@ def rate_name_of(sweep: Sweep) -> str:
     result = result_of(sweep)
     if result is not None:
         return result["rate_name"]
-    target = (sweep.spec.get("target") or {}).get("optimizer", "ndadam")
-    return "alpha_v" if target == "ndadam" else "lr"
+    return rate_name((sweep.spec.get("target") or {}).get("optimizer", "ndadam"))
 
 
 def matched_rate(sweep: Sweep) -> float | None:

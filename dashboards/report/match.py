@@ -3,14 +3,22 @@
 import math
 
 from dashboards.match.plots import SOURCE, TARGET
-from dashboards.match.view import match_values, result_of
+from dashboards.match.view import match_values
 from dashboards.plots.figure import PALETTE
 from dashboards.report.blocks import Block, Heading, Listing, Paragraph, Picture, Table
 from dashboards.report.drawing import Line, Mark, interval_chart, line_chart
 from dashboards.wording.formatting import duration, number, quantity_value, signed
 from dashboards.wording.plain_text import interval, plain, symbol
 from dashboards.wording.quantities import layer_order, quantity
-from sweeps.match.result import CostRow, CriterionRow, Curves, Interval, LayerRow, MatchResult
+from sweeps.match.result import (
+    CostRow,
+    CriterionRow,
+    Curves,
+    Interval,
+    LayerRow,
+    MatchResult,
+    result_of,
+)
 from sweeps.records import Sweep
 
 

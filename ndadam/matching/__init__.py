@@ -1,6 +1,7 @@
 """Equal effective learning rates: in closed form, measured, and in closed loop.
 
-What this package itself exports, the verdict over recorded curves, needs no torch.
+What this package itself exports, the verdict over recorded curves, needs no torch; neither does the
+procedure of a measured match.
 
 May import: checks, dynamics, invariance, optimizer, statistics, theory, vectors.
 """

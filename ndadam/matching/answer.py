@@ -8,7 +8,7 @@ from ndadam.matching.runs import MeasuredRun
 from ndadam.matching.verdict import Finding, LogRatio
 from ndadam.theory.caveats import gain_in_words
 from ndadam.theory.fitted_curve import Points
-from ndadam.theory.laws import Level, OptimizerSetting
+from ndadam.theory.laws import Level, OptimizerSetting, RateName, rate_name
 from ndadam.theory.prediction import Criterion, Prediction
 
 
@@ -56,8 +56,8 @@ class MeasuredMatch:
     steps_trained: int
 
     @property
-    def rate_name(self) -> str:
-        return "alpha_v" if self.target.optimizer == "ndadam" else "lr"
+    def rate_name(self) -> RateName:
+        return rate_name(self.target.optimizer)
 
     @property
     def classes(self) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""Short trainings on anybody's network and loop, with their weight dynamics recorded."""
+"""Short trainings on the caller's network and loop, with their weight dynamics recorded."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,19 @@ class MeasuredRun:
     final_loss: float
     #: Step by which the loss or a weight was no longer finite; None for a run that is whole.
     diverged_at: int | None
+
+    @property
+    def layers(self) -> Sequence[str]:
+        """Layers with records of their own."""
+        return list(self.record.layers)
+
+    def effective_lr(self, layer: str | None = None) -> Sequence[float]:
+        """Effective learning rate of every step: of a layer, or averaged over the network."""
+        return (self.record if layer is None else self.record.layers[layer]).effective_lr
+
+    def shadow_step(self) -> Sequence[float]:
+        """The steps that ND-Adam would take at alpha^v = 1; empty without shadow moments."""
+        return self.record.shadow_step
 
     @property
     def diverged_layers(self) -> list[str]:

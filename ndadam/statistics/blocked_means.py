@@ -25,6 +25,16 @@ _MOST_HIDDEN = 0.5
 FEWEST_BLOCKS = 4
 
 
+def rms(values: Sequence[float]) -> float:
+    """Root mean square."""
+    return math.sqrt(fmean(v * v for v in values))
+
+
+def rms_over(runs: Sequence[Sequence[float]]) -> list[float]:
+    """Root mean square over runs of equal length, step by step."""
+    return list(map(rms, zip(*runs, strict=True)))
+
+
 def smooth(values: Sequence[float], width: int, *, power: int = 2) -> list[float]:
     """Means over consecutive stretches of ``width`` values; a short rest is dropped.
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from ndadam.statistics.blocked_means import smooth
+from ndadam.statistics.blocked_means import rms, smooth
 from ndadam.theory.lag import Curve, Factor, interpolate
 from ndadam.theory.laws import OptimizerSetting, lr_of_effective_lr, tangential_factor
 from ndadam.theory.prediction import MAX_POINTS, Criterion, rate_of_curve, schedule_answer
@@ -57,7 +57,7 @@ def rate_of_records(
     its wild first steps, so its largest value is no unit.
     """
     if criterion == "stationary":
-        return lr_of_effective_lr(target, math.sqrt(fmean(v * v for v in values)), gain)
+        return lr_of_effective_lr(target, rms(values), gain)
     if criterion == "schedule":
         criterion = "equal_rotation"
     power = 2 if criterion == "equal_rotation" else 1
@@ -85,10 +85,10 @@ def points_of_records(
     """
     spans = _growing_stretches(len(values), max(least, len(values) // _LONGEST))
     steps = [(a + b - 1) // 2 * every for a, b in spans]
-    wanted = [_rms(values[a:b]) for a, b in spans]
+    wanted = [rms(values[a:b]) for a, b in spans]
     if shadow and target.optimizer == "ndadam":
         beta1 = target.betas[0]
-        turned = [_rms(shadow[a:b]) for a, b in spans]
+        turned = [rms(shadow[a:b]) for a, b in spans]
         rates = [
             e / step * tangential_factor(e, beta1) if step > 0 else 0.0
             for e, step in zip(wanted, turned, strict=True)
@@ -141,10 +141,6 @@ def _relative(steps: Sequence[int], rates: Sequence[float], unit: float) -> Poin
     every = max(1, math.ceil(len(steps) / MAX_POINTS))
     keep = sorted({*range(0, len(steps), every), len(steps) - 1})
     return tuple((steps[i], float(f"{rates[i] / unit:.6g}")) for i in keep)
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.sqrt(fmean(v * v for v in values))
 
 
 __all__ = [

@@ -64,8 +64,8 @@ def interpolate(at: Sequence[float], values: Sequence[float], x: float) -> float
     right = bisect_right(at, x)
     if right == 0 or right == len(at):
         return values[0] if right == 0 else values[-1]
-    share = (x - at[right - 1]) / (at[right] - at[right - 1])
-    return values[right - 1] + (values[right] - values[right - 1]) * share
+    left, rise = values[right - 1], values[right] - values[right - 1]
+    return left + rise * (x - at[right - 1]) / (at[right] - at[right - 1])
 
 
 def _relax(h: float, start: float, end: float, x: float, steps: int) -> float:

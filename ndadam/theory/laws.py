@@ -24,6 +24,7 @@ from ndadam.checks import (
 )
 
 OptimizerName = Literal["sgd", "sgdw", "adam", "adamw", "ndadam"]
+RateName = Literal["alpha_v", "lr"]
 #: What is made equal: single steps, or how far many steps go.
 Level = Literal["step", "long_range"]
 
@@ -32,6 +33,11 @@ Level = Literal["step", "long_range"]
 _LEAST = 1e-50
 #: Of lr * weight_decay: below, 1 minus what a step does to the norm is 1.
 _LEAST_PRODUCT = 1e-15
+
+
+def rate_name(optimizer: str) -> RateName:
+    """Name of the learning rate that moves an optimizer's weight vectors, as configs have it."""
+    return "alpha_v" if optimizer == "ndadam" else "lr"
 
 
 class NoStationaryRate(ValueError):

@@ -12,7 +12,6 @@ from service.contract.outputs import RateOut, ValidationOut
 from service.settings import Settings
 from service.submission.admission import run_lengths
 from sweeps.analysis.step_times import Earlier, earlier
-from sweeps.match.findings import predicted
 from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
@@ -110,7 +109,7 @@ def match_estimate(spec: MatchSpec) -> MatchEstimate:
     rates: list[tuple[str, float]] = []
     level: str = spec.level or "step"
     try:
-        found = predicted(spec)
+        found = spec.plan.predict()
     except (NoStationaryRate, ValueError, ArithmeticError) as error:
         notes: tuple[str, ...] = (str(error).rstrip("."),)
     else:

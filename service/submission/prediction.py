@@ -5,17 +5,19 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ndadam.theory.lag import Factor
 from ndadam.theory.laws import (
     NoStationaryRate,
     OptimizerName,
     OptimizerSetting,
+    rate_name,
     refuse_without_stationary_rate,
 )
 from ndadam.theory.prediction import CRITERIA, Level, Prediction, predict, resolve_level
 from service.contract.errors import ApiError
 from service.contract.outputs import CriterionOut, FieldOut, PredictionOut
 from sweeps.match.arms import Arm, refuse_standing_still, setting_of
-from worker.config.schedules import Factor, build_schedule
+from worker.config.schedules import build_schedule
 from worker.config.train_config import (
     Count,
     FieldError,
@@ -95,7 +97,7 @@ class PredictionSpec(BaseModel):
 
     @property
     def rate_name(self) -> str:
-        return _rate_name(self.target)
+        return rate_name(self.target.optimizer)
 
     @property
     def is_constant(self) -> bool:
@@ -115,10 +117,6 @@ class PredictionSpec(BaseModel):
 
     def target_setting(self) -> OptimizerSetting:
         return _setting("target", self.target, open_rate=True)
-
-
-def _rate_name(arm: Arm) -> str:
-    return "alpha_v" if arm.optimizer == "ndadam" else "lr"
 
 
 def _setting(side: str, arm: PredictionArm, *, open_rate: bool = False) -> OptimizerSetting:
@@ -156,7 +154,7 @@ def _taken_defaults(spec: PredictionSpec) -> list[str]:
     for side, arm in (("source", spec.source), ("target", spec.target)):
         averaging = "momentum" if arm.optimizer in ("sgd", "sgdw") else "betas"
         config = _config(side, arm)
-        for name in [_rate_name(arm), averaging] if side == "source" else [averaging]:
+        for name in [rate_name(arm.optimizer), averaging] if side == "source" else [averaging]:
             if getattr(arm, name) is None:
                 taken.append(f"{side}.{name} {getattr(config, name)}")
     return [f"Not given, so published values were taken: {', '.join(taken)}."] if taken else []
@@ -201,7 +199,7 @@ def answer(spec: PredictionSpec) -> PredictionOut:
         )
     except (NoStationaryRate, ValueError, ArithmeticError) as error:
         # Nothing is left to go wrong but a rate beyond what numbers and formulas bear.
-        raise _refused(f"source.{_rate_name(spec.source)}", str(error)) from error
+        raise _refused(f"source.{rate_name(spec.source.optimizer)}", str(error)) from error
     return _output(spec, found)
 
 

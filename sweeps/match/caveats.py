@@ -1,12 +1,14 @@
 """What measured runs of a match give the reader reason to doubt, a sentence each."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ndadam.theory.caveats import gain_in_words
 from sweeps.match.match_spec import MatchSpec
 from sweeps.match.result import SourceFindings, Verdict
-from sweeps.match.runs import MatchState, mean_metric
+from sweeps.match.runs import Ending, mean_metric
+from sweeps.records import Trial
 
 #: Outside these a value is worth a sentence.
 _USUAL_MEMORY = (0.9, 1.1)
@@ -22,14 +24,16 @@ _ONE_RECORDED_RUN = (
 
 def warnings(
     spec: MatchSpec,
-    state: MatchState,
+    sources: Sequence[Trial],
+    gain: float,
+    ending: Ending,
     source: SourceFindings,
     probe: dict[str, Any],
     verdict: Verdict | None,
 ) -> list[str]:
     """Everything that the trials so far give reason to say."""
-    found = _about_gradients(state)
-    memory = mean_metric(state.sources, "gradient_memory")
+    found = _about_gradients(sources, gain)
+    memory = mean_metric(sources, "gradient_memory")
     is_open = verdict is not None and verdict["state"] == "not shown"
     if is_open and memory is not None and not _USUAL_MEMORY[0] <= memory <= _USUAL_MEMORY[1]:
         found.append(
@@ -40,13 +44,13 @@ def warnings(
     found += [*_about_classes(probe), *_about_size(spec, source)]
     if spec.source.curve is not None:
         found.append(_ONE_RECORDED_RUN)
-    if state.stopped is not None:
+    if ending.stopped is not None:
         found.append(
-            f"There is no verdict, because {state.stopped}: no rate here is confirmed. A retry "
+            f"There is no verdict, because {ending.stopped}: no rate here is confirmed. A retry "
             "trains it again and goes on."
         )
-    if state.uncompared is not None:
-        found.append(state.uncompared)
+    if ending.uncompared is not None:
+        found.append(ending.uncompared)
     return found
 
 
@@ -90,19 +94,19 @@ def _about_size(spec: MatchSpec, source: SourceFindings) -> list[str]:
     ]
 
 
-def _about_gradients(state: MatchState) -> list[str]:
+def _about_gradients(sources: Sequence[Trial], gain: float) -> list[str]:
     """What the source's measurements say about the formulas' assumptions."""
     found = []
-    kappa = mean_metric(state.sources, "kappa")
+    kappa = mean_metric(sources, "kappa")
     if kappa is not None and abs(kappa) > _SMALL_KAPPA:
         found.append(
             f"The loss is not blind to the length of the weights (kappa = {kappa:.2f}, 0 would "
             "be): e* does not hold exactly, the measured source does."
         )
-    residual = mean_metric(state.sources, "balance_residual")
+    residual = mean_metric(sources, "balance_residual")
     if residual is not None and abs(residual) > _SMALL_RESIDUAL:
         found.append(
             f"The balance law is off by {100 * residual:.1f} %, which no training explains: "
             "gradients may have been clipped or scaled between backward and step."
         )
-    return found + (gain_in_words(state.gain) if state.sources else [])
+    return found + (gain_in_words(gain) if sources else [])

@@ -2,6 +2,7 @@
 
 import math
 
+from ndadam.matching.plan import default_run, early_window, shortest_window
 from ndadam.statistics.blocked_means import FEWEST_BLOCKS
 from ndadam.theory.laws import (
     NoStationaryRate,
@@ -9,7 +10,7 @@ from ndadam.theory.laws import (
     beta2_equivalent,
     refuse_without_stationary_rate,
 )
-from ndadam.theory.prediction import Criterion, Level, or_forget_sooner, settling_steps
+from ndadam.theory.prediction import Criterion, Level
 from worker.config.train_config import FieldError, TrainConfig
 
 
@@ -117,7 +118,7 @@ def refuse_window(
             f"window must hold 0 <= start < stop <= steps, got ({start}, {stop}) with steps = "
             f"{num_steps}",
         )
-    needed = 2 * FEWEST_BLOCKS * least_block
+    needed = shortest_window(least_block)
     records = -(-stop // record_every) - -(-start // record_every)
     if records < needed:
         raise FieldError(
@@ -137,16 +138,12 @@ def refuse_early_window(
     is_default: bool,
 ) -> None:
     """Raise FieldError for a stationary match whose window starts before both sides settled."""
-    waits = settling_steps(source, target, level)
-    side = max(waits, key=waits.__getitem__)
-    settled = waits[side]
-    if start < settled:
-        # The default window starts at 7/12 of the run.
-        enough = math.ceil(settled * 12 / 7 / 100) * 100
-        sooner = or_forget_sooner(source, target, waits, start)
+    early = early_window(start, source, target, level)
+    if early is not None:
+        enough = math.ceil(default_run(settled=early.settled) / 100) * 100
         raise FieldError(
             "base.steps" if is_default else "window",
-            f"the {side} is stationary only after about {settled} steps, and the window starts "
-            f"at {start}; base.steps = {enough} would do with the default window{sooner}; got "
-            f"{num_steps}",
+            f"the {early.side} is stationary only after about {early.settled} steps, and the "
+            f"window starts at {start}; base.steps = {enough} would do with the default "
+            f"window{early.or_sooner}; got {num_steps}",
         )

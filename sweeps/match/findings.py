@@ -1,10 +1,12 @@
 """What a match's trials show so far, put together as its stored result."""
 
 import math
-from collections.abc import Sequence
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 
-from ndadam.statistics.blocked_means import smooth
+from ndadam.matching.plan import MatchPlan
+from ndadam.matching.procedure import Procedure
+from ndadam.matching.verdict import LogRatio
+from ndadam.statistics.blocked_means import rms, smooth
 from ndadam.statistics.inference import mean_interval
 from ndadam.theory.lag import lag_curve
 from ndadam.theory.prediction import (
@@ -13,11 +15,8 @@ from ndadam.theory.prediction import (
     Criterion,
     NoStationaryRate,
     Prediction,
-    level_factor,
     lr_of_effective_lr,
-    predict,
 )
-from sweeps.match.calibration import predicted_rate
 from sweeps.match.caveats import warnings
 from sweeps.match.comparison import compared
 from sweeps.match.match_spec import MatchSpec
@@ -28,95 +27,83 @@ from sweeps.match.result import (
     CriterionRow,
     Curves,
     Interval,
+    LayerRow,
     MatchResult,
     SourceFindings,
     Stage,
+    Verdict,
 )
-from sweeps.match.runs import MatchRuns, MatchState, layers_of, mean_metric, probe_of, rms_over
-from sweeps.match.verdict import earned, layer_rows, measured_rates, refusal
+from sweeps.match.runs import Ending, MatchRuns, TrialRun, layers_of, mean_metric, probe_of
 from sweeps.records import Attempt, Trial
+
+Match = Procedure[TrialRun]
 
 #: Points of a stored curve, at most.
 MAX_POINTS = 500
 
 
-def build_result(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> MatchResult:
+def build_result(spec: MatchSpec, runs: MatchRuns, match: Match, ending: Ending) -> MatchResult:
     """Everything found so far."""
-    prediction = closed_form(spec)
-    source = _source(spec, runs, state, prediction)
-    probe = probe_of([*state.sources, *state.verdicts])
-    is_judged = bool(state.verdicts) and state.refused is None
-    verdict = earned(spec, runs, state) if is_judged else None
-    if state.refused is not None:
-        verdict = refusal(spec, state)
+    prediction = spec.plan.closed_form()
+    is_refused = ending.refused is not None
+    is_judged = match.stage == "done" and not is_refused
+    sources = [run.trial for run in match.sources]
+    has_curves = match.stage != "source" and not is_refused
+    source = _source(match, sources, prediction, has_curves=has_curves)
+    probe = probe_of([*sources, *(run.trial for run in match.verdicts)])
+    verdict = _verdict(match) if is_judged else _refusal(match, ending) if is_refused else None
     return MatchResult(
-        stage=_stage(spec, state),
-        progress=_progress(spec, runs, state),
+        stage=_stage(spec, match, ending),
+        progress=_progress(spec, runs, match, ending),
         rate_name=spec.rate_name,
         criterion=spec.chosen_criterion(),
-        level=spec.level or "step",
+        level=spec.plan.level,
         tolerance=spec.tolerance,
-        criteria=_criteria(spec, runs, state, prediction),
+        criteria=[
+            CriterionRow(
+                criterion=criterion,
+                chosen=criterion == spec.chosen_criterion(),
+                formula=FORMULAS[criterion],
+                closed_form=prediction.criteria[criterion].rate if prediction else None,
+                predicted=_predicted(spec, match, criterion, prediction) if has_curves else None,
+                measured=_measured_rate(spec, match, criterion) if is_judged else None,
+            )
+            for criterion in CRITERIA
+        ],
         source=source,
-        calibration=_calibration_rows(state),
+        calibration=_calibration_rows(match),
         verdict=verdict,
-        layers=layer_rows(spec, runs, state) if is_judged else [],
+        layers=_layer_rows(match, probe_of(sources).get("layers", {})) if is_judged else [],
         classes=dict(probe.get("counts", {})),
-        curves=_curves(spec, runs, state) if _has_curves(state) else None,
+        curves=_curves(spec, match) if has_curves else None,
         cost=_cost(runs),
-        comparison=_comparison(spec, state),
+        comparison=None if is_refused else _comparison(spec, ending),
         warnings=[
             *(prediction.warnings if prediction else ()),
-            *warnings(spec, state, source, probe, verdict),
+            *warnings(spec, sources, match.gain, ending, source, probe, verdict),
         ],
     )
 
 
-def closed_form(spec: MatchSpec) -> Prediction | None:
-    """What settings alone say; None where theory has no answer."""
-    try:
-        return predicted(spec)
-    except NoStationaryRate:
+def _comparison(spec: MatchSpec, ending: Ending) -> ComparisonFindings | None:
+    if spec.compare is None or not ending.compared:
         return None
+    return compared(spec.compare, ending.compared[::2], ending.compared[1::2])
 
 
-def predicted(spec: MatchSpec) -> Prediction:
-    """What settings alone say. Raises as ``predict`` does: NoStationaryRate, ValueError."""
-    return predict(
-        spec.source_setting,
-        spec.target_setting,
-        num_steps=spec.num_steps,
-        factor=spec.factor(),
-        level=spec.level,
-    )
-
-
-def _has_curves(state: MatchState) -> bool:
-    return state.has_source and state.refused is None
-
-
-def _comparison(spec: MatchSpec, state: MatchState) -> ComparisonFindings | None:
-    if spec.compare is None or not state.compared or state.refused is not None:
-        return None
-    return compared(spec.compare, state.compared[::2], state.compared[1::2])
-
-
-def _stage(spec: MatchSpec, state: MatchState) -> Stage:
-    if state.refused is not None:
+def _stage(spec: MatchSpec, match: Match, ending: Ending) -> Stage:
+    if ending.refused is not None:
         return "done"
-    if state.verdicts:
-        is_compared = spec.compare is None or state.compared or state.uncompared
-        return "done" if is_compared else "comparison"
-    if not state.has_source:
-        return "source"
-    return "verdict" if state.is_calibrated else "calibration"
+    is_compared = spec.compare is None or ending.compared or ending.uncompared
+    return "comparison" if match.stage == "done" and not is_compared else match.stage
 
 
-def _progress(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> float:
+def _progress(spec: MatchSpec, runs: MatchRuns, match: Match, ending: Ending) -> float:
     """Steps of ended trials over those planned, one more calibration round until it is over."""
-    if _stage(spec, state) == "done":
+    if _stage(spec, match, ending) == "done":
         return 1.0
-    rounds = max(len(state.rounds) + (not state.is_calibrated), min(1, spec.max_corrections))
+    is_calibrated = match.stage in ("verdict", "done")
+    rounds = max(len(match.rounds) + (not is_calibrated), min(1, spec.max_corrections))
     calibration = rounds * spec.calibration_replicates
     short = spec.calibration_steps or spec.num_steps
     planned = spec.full_trials() * spec.num_steps + calibration * short
@@ -127,51 +114,39 @@ def _progress(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> float:
 # --- Criteria ------------------------------------------------------------------------------------
 
 
-def _criteria(
-    spec: MatchSpec, runs: MatchRuns, state: MatchState, prediction: Prediction | None
-) -> list[CriterionRow]:
-    is_judged = bool(state.verdicts) and state.refused is None
-    measured = measured_rates(spec, runs, state) if is_judged else {}
-    return [
-        CriterionRow(
-            criterion=criterion,
-            chosen=criterion == spec.chosen_criterion(),
-            formula=FORMULAS[criterion],
-            closed_form=prediction.criteria[criterion].rate if prediction else None,
-            predicted=_predicted(spec, runs, state, criterion, prediction),
-            measured=measured.get(criterion),
-        )
-        for criterion in CRITERIA
-    ]
-
-
 def _predicted(
-    spec: MatchSpec,
-    runs: MatchRuns,
-    state: MatchState,
-    criterion: Criterion,
-    prediction: Prediction | None,
+    spec: MatchSpec, match: Match, criterion: Criterion, prediction: Prediction | None
 ) -> float | None:
-    if not _has_curves(state):
-        return None
     if criterion == "stationary" and not spec.is_constant:
         # No part of a schedule is stationary: e* of the full rate with the measured gain.
         if prediction is None:
             return None
-        wanted = prediction.target_effective_lr
-        return lr_of_effective_lr(spec.target_setting, wanted, state.gain)
+        return lr_of_effective_lr(match.plan.target, prediction.target_effective_lr, match.gain)
     if criterion == "schedule" and spec.target.optimizer != "ndadam":
         return None
-    return predicted_rate(spec, runs, state.sources, criterion, state.gain)
+    return match.predict(criterion)
 
 
-# --- Source, calibration -------------------------------------------------------------------------
+def _measured_rate(spec: MatchSpec, match: Match, criterion: Criterion) -> Interval | None:
+    """The rate by a criterion; None where the verdict runs cannot tell it.
+
+    A run on a schedule of its own tells nothing about one multiple of the common schedule.
+    """
+    chosen = spec.chosen_criterion()
+    is_told = criterion == chosen if "schedule" in (criterion, chosen) else True
+    if not is_told or (criterion == "stationary" and not spec.is_constant):
+        return None
+    ratio = match.measure(criterion)
+    value, low, high = map(match.rate_at, (ratio.value, ratio.low, ratio.high))
+    return Interval(value=value, low=low, high=high)
+
+
+# --- Source, calibration, verdict ----------------------------------------------------------------
 
 
 def _source(
-    spec: MatchSpec, runs: MatchRuns, state: MatchState, prediction: Prediction | None
+    match: Match, sources: Sequence[Trial], prediction: Prediction | None, *, has_curves: bool
 ) -> SourceFindings:
-    sources = state.sources
     gains = [trial.metrics["gain"] for trial in sources if "gain" in trial.metrics]
     layers = {
         layer: gain
@@ -180,7 +155,7 @@ def _source(
     }
     return SourceFindings(
         effective_lr=prediction.effective_lr if prediction else None,
-        measured=_measured_source(spec, runs, state) if _has_curves(state) else None,
+        measured=_measured_source(match) if has_curves else None,
         tau_steps=prediction.tau_steps if prediction else None,
         beta2_equivalent=prediction.beta2_equivalent if prediction else None,
         trust_from_step=prediction.trust_from_step if prediction else None,
@@ -192,12 +167,12 @@ def _source(
     )
 
 
-def _measured_source(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Interval:
+def _measured_source(match: Match) -> Interval:
     """Root mean square in the window, over seeds; what it did itself, at whatever level."""
-    recorded = runs.recorded()
-    curves = [runs.series(trial) for trial in state.sources] if recorded is None else [recorded]
-    windows = [curve.window(*spec.chosen_window()).values for curve in curves]
-    return _over_seeds([math.sqrt(fmean(v * v for v in window)) for window in windows])
+    plan = match.plan
+    recorded = plan.recorded
+    curves = [recorded] if recorded is not None else [run.effective_lr() for run in match.sources]
+    return _over_seeds([rms(plan.in_window(curve)) for curve in curves])
 
 
 def _over_seeds(values: Sequence[float]) -> Interval:
@@ -205,51 +180,104 @@ def _over_seeds(values: Sequence[float]) -> Interval:
     return Interval(value=found.mean, low=found.low, high=found.high)
 
 
-def _calibration_rows(state: MatchState) -> list[CalibrationRow]:
+def _calibration_rows(match: Match) -> list[CalibrationRow]:
     return [
         CalibrationRow(
-            trial=run.trial,
-            rate=found.rate,
-            effective_lr=run.effective_lr,
-            wanted=run.effective_lr * math.exp(run.log_ratio),
-            log_ratio=run.log_ratio,
-            slope=found.slope,
-            next_rate=found.next_rate,
+            trial=found.run.trial.number,
+            rate=calibration.rate,
+            effective_lr=found.effective_lr,
+            wanted=found.effective_lr * math.exp(found.log_ratio),
+            log_ratio=found.log_ratio,
+            slope=calibration.slope,
+            next_rate=calibration.next_rate,
         )
-        for found in state.rounds
-        for run in found.runs
+        for calibration in match.rounds
+        for found in calibration.runs
+    ]
+
+
+def _verdict(match: Match) -> Verdict:
+    """The verdict over all seeds, once every fresh run is complete."""
+    found = match.judge()
+    return Verdict(
+        state=found.finding.state,
+        sentence=found.finding.sentence,
+        rate=match.rate,
+        schedule=_points(match),
+        log_ratio=_interval(found.ratio),
+        interval_from=found.ratio.interval_from,
+        window=match.plan.window,
+        drift=_interval(found.drift) if found.drift is not None else None,
+        fraction_inside=found.inside,
+        seeds=[run.trial.seed for run in match.verdicts],
+    )
+
+
+def _refusal(match: Match, ending: Ending) -> Verdict:
+    """The verdict of a match that cannot be made."""
+    return Verdict(
+        state="not matchable",
+        sentence=f"Not matchable: {ending.refused}.",
+        rate=match.rate,
+        schedule=_points(match),
+        log_ratio=None,
+        interval_from=None,
+        window=match.plan.window,
+        drift=None,
+        fraction_inside=None,
+        seeds=[run.trial.seed for run in match.verdicts],
+    )
+
+
+def _points(match: Match) -> list[tuple[int, float]] | None:
+    return list(match.points) if match.points is not None else None
+
+
+def _interval(ratio: LogRatio) -> Interval:
+    return Interval(value=ratio.value, low=ratio.low, high=ratio.high)
+
+
+def _layer_rows(match: Match, kinds: Mapping[str, str]) -> list[LayerRow]:
+    return [
+        LayerRow(
+            layer=layer,
+            kind=kinds.get(layer, ""),
+            log_ratio=found.log_ratio,
+            implied_rate=found.rate,
+            implied_low=found.low,
+            implied_high=found.high,
+        )
+        for layer, found in match.layer_rates().items()
     ]
 
 
 # --- Curves, cost --------------------------------------------------------------------------------
 
 
-def _curves(spec: MatchSpec, runs: MatchRuns, state: MatchState) -> Curves:
-    source = runs.wanted(state.sources).values
+def _curves(spec: MatchSpec, match: Match) -> Curves:
+    source = match.wanted()
     width = max(1, math.ceil(len(source) / MAX_POINTS))
     smoothed = smooth(source, width)
     middle = [(i * width + width // 2) * spec.record_every for i in range(len(smoothed))]
-    targets = [smooth(runs.series(trial).values, width) for trial in state.verdicts]
-    mean = rms_over([runs.series(t) for t in state.verdicts]).values if targets else ()
+    targets = [smooth(run.effective_lr(), width) for run in match.verdicts]
     return Curves(
         steps=middle,
         smoothing_steps=width * spec.record_every,
         source=smoothed,
-        target=smooth(mean, width),
+        target=smooth(match.target(), width),
         target_low=[min(column) for column in zip(*targets, strict=True)],
         target_high=[max(column) for column in zip(*targets, strict=True)],
-        formula=_formula(spec, middle),
+        formula=_formula(match.plan, middle),
     )
 
 
-def _formula(spec: MatchSpec, steps: Sequence[int]) -> list[float]:
+def _formula(plan: MatchPlan, steps: Sequence[int]) -> list[float]:
     """The source's closed-form curve at the chosen level; empty where theory has none."""
     try:
-        scale = level_factor(spec.source_setting, spec.target_setting, spec.level or "step")
-        curve = lag_curve(spec.source_setting, spec.factor(), steps)
+        curve = lag_curve(plan.source, plan.lr_schedule, steps)
+        return [plan.level_factor * value for value in curve.effective_lr]
     except NoStationaryRate:
         return []
-    return [scale * value for value in curve.effective_lr]
 
 
 def _cost(runs: MatchRuns) -> list[CostRow]:

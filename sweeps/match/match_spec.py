@@ -6,12 +6,14 @@ source optimizer does, on one network, data set, length and schedule that both s
 
 import math
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from ndadam.matching.verdict import burn_in_steps, least_block
-from ndadam.theory.decay_memory import decay_memory
+from ndadam.matching.plan import MatchPlan, default_criterion, default_window
+from ndadam.matching.verdict import burn_in_steps
+from ndadam.theory.lag import Factor
+from ndadam.theory.laws import RateName, rate_name
 from ndadam.theory.prediction import (
     SETTLING_TIMES,
     Criterion,
@@ -38,10 +40,13 @@ from sweeps.match.comparison import Compare, refuse_unmeasured
 from sweeps.match.recorded_curve import MOST_RECORDS, refuse_other_runs
 from sweeps.spec.declarations import TrialLimits
 from sweeps.spec.sweep_spec import Budget, Label, Resources, SpecModel
-from worker.config.schedules import Factor, build_schedule
+from worker.config.schedules import build_schedule
 from worker.config.train_config import FieldError, SchedulePoints, TrainConfig
 
 __all__ = ["Arm", "MatchSpec", "setting_of"]
+
+#: Significant digits of a proposed rate: far below any tolerance, and equal after any replay.
+_DIGITS = 5
 
 
 class MatchSpec(SpecModel):
@@ -161,9 +166,9 @@ class MatchSpec(SpecModel):
         return math.ceil(wait), self.calibration_steps
 
     @property
-    def rate_name(self) -> Literal["alpha_v", "lr"]:
+    def rate_name(self) -> RateName:
         """The target's open field."""
-        return "alpha_v" if self.target.optimizer == "ndadam" else "lr"
+        return rate_name(self.target.optimizer)
 
     @property
     def num_steps(self) -> int:
@@ -176,16 +181,36 @@ class MatchSpec(SpecModel):
         return self.source_config.lr_schedule == "constant" and not self.source_config.warmup_steps
 
     def chosen_criterion(self) -> Criterion:
-        return self.criterion or ("stationary" if self.is_constant else "least_squares")
+        return self.criterion or default_criterion(is_constant=self.is_constant)
 
     def chosen_window(self) -> tuple[int, int]:
         """The verdict's window, fixed before anything runs."""
-        if self.window is not None:
-            return self.window
-        steps = self.num_steps
-        if self.chosen_criterion() == "stationary":
-            return steps - steps * 5 // 12, steps
-        return round(0.05 * steps), round(0.95 * steps)
+        return self.window or default_window(self.chosen_criterion(), self.num_steps)
+
+    @cached_property
+    def plan(self) -> MatchPlan:
+        """What the match's procedure goes by."""
+        curve = self.source.curve
+        recorded = None
+        if curve is not None:
+            recorded = curve.values[: -(-self.num_steps // curve.every)]
+        return MatchPlan(
+            source=self.source_setting,
+            target=self.target_setting,
+            num_steps=self.num_steps,
+            lr_schedule=self.factor(),
+            criterion=self.chosen_criterion(),
+            level=self.level or "step",
+            tolerance=self.tolerance,
+            seeds=tuple(self.seeds()),
+            window=self.chosen_window(),
+            max_corrections=self.max_corrections,
+            calibration_replicates=self.calibration_replicates,
+            every=self.record_every,
+            short_calibration=None if self.calibration_steps is None else self.calibration_window(),
+            recorded=recorded,
+            digits=_DIGITS,
+        )
 
     @property
     def record_every(self) -> int:
@@ -193,17 +218,6 @@ class MatchSpec(SpecModel):
         if self.source.curve is not None:
             return self.source.curve.every
         return max(1, math.ceil(self.num_steps / MOST_RECORDS))
-
-    @property
-    def least_block(self) -> int:
-        """Shortest block of records for intervals."""
-        slowest = max(self.source_setting.averaging, self.target_setting.averaging)
-        return least_block(slowest, self.record_every)
-
-    @property
-    def source_memory(self) -> float:
-        """Records within which decay undoes the source's fluctuations, infinite where none does."""
-        return decay_memory(self.source_setting, self.record_every)
 
     @property
     def source_setting(self) -> OptimizerSetting:
@@ -322,13 +336,13 @@ class MatchSpec(SpecModel):
                 self.calibration_steps,
                 criterion,
                 wait=self.calibration_window()[0],
-                records=self.least_block * self.record_every,
+                records=self.plan.least_block * self.record_every,
                 num_steps=self.num_steps,
             )
         refuse_unchosen_level(self.level, source.averaging, target.averaging)
         refuse_window(
             window,
-            least_block=self.least_block,
+            least_block=self.plan.least_block,
             record_every=self.record_every,
             num_steps=self.num_steps,
         )

@@ -6,10 +6,13 @@ learning rates are fractions of a weight vector's length per step. Log ratios ar
 source over target: positive means that the target moves too slowly. No value is NaN or infinite.
 """
 
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, cast
+
+from ndadam.matching.verdict import VerdictState
+from ndadam.theory.laws import RateName
+from sweeps.records import Sweep
 
 Stage = Literal["source", "calibration", "verdict", "comparison", "done"]
-VerdictState = Literal["matched", "not shown", "not matchable"]
 
 
 class Interval(TypedDict):
@@ -157,7 +160,7 @@ class MatchResult(TypedDict):
     stage: Stage
     #: Steps done over steps planned as far as known, 0..1; moves when a trial ends.
     progress: float
-    rate_name: Literal["alpha_v", "lr"]
+    rate_name: RateName
     criterion: str
     level: str
     tolerance: float
@@ -176,3 +179,8 @@ class MatchResult(TypedDict):
     cost: list[CostRow]
     #: Sentences for the reader.
     warnings: list[str]
+
+
+def result_of(sweep: Sweep) -> MatchResult | None:
+    """What a stored match found so far; None before its first trial ended."""
+    return cast("MatchResult | None", sweep.result or None)

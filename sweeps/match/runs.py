@@ -1,19 +1,16 @@
-"""The trials of one match: what they recorded step by step, and what its proposer has decided.
+"""The trials of one match and what they recorded step by step, as its procedure looks at them.
 
 Kept for as long as the match is driven.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from ndadam.matching.verdict import Pair
-from ndadam.theory.prediction import level_factor
 from sweeps.match.match_spec import MatchSpec
 from sweeps.records import Trial, TrialState
 from sweeps.search.protocol import Finished, Proposal, TrialReader, Wait
-from worker.config.train_config import SchedulePoints
 
 HEADLINE = "effective_lr"
 
@@ -25,23 +22,13 @@ class IncompleteSeries(ValueError):
     """A trial's series has a gap, another cadence, or ends before the run does."""
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """One quantity of a run at steps 0, every, 2 every, …"""
-
-    every: int
-    values: tuple[float, ...]
-
-    def window(self, start: int, stop: int) -> "Recorded":
-        """Records of the steps start <= step < stop."""
-        first, end = -(-start // self.every), -(-stop // self.every)
-        return Recorded(self.every, self.values[first:end])
-
-
 def read_series(
     reader: TrialReader, trial: int, name: str, *, every: int, num_steps: int
-) -> Recorded:
-    """A whole run's records. Raises IncompleteSeries, which says where they break off."""
+) -> tuple[float, ...]:
+    """A whole run's records of one quantity, at steps 0, every, 2 every, …
+
+    Raises IncompleteSeries, which says where they break off.
+    """
     values: list[float] = []
     for piece in reader.series(trial, name):
         expected = len(values) * every
@@ -57,13 +44,7 @@ def read_series(
             f"trial {trial}: {name} has {len(values)} records, and a run of {num_steps} steps has "
             f"{complete}"
         )
-    return Recorded(every, tuple(values))
-
-
-def rms_over(runs: Sequence[Recorded]) -> Recorded:
-    """Root mean square over runs, step by step."""
-    columns = zip(*(run.values for run in runs), strict=True)
-    return Recorded(runs[0].every, tuple(fmean(v * v for v in column) ** 0.5 for column in columns))
+    return tuple(values)
 
 
 #: A layer ran away where its last step is this many times its median one, of so many at least.
@@ -77,11 +58,13 @@ class MatchRuns:
         self.spec = spec
         self._reader = reader
         self._trials: dict[tuple[str, int], Trial] = {}
-        self._series: dict[tuple[int, str], Recorded] = {}
+        self._series: dict[tuple[int, str], tuple[float, ...]] = {}
 
-    def learn(self, trial: Trial) -> None:
-        """Take in the latest state of a trial."""
-        self._trials[trial.config_key, trial.seed] = trial
+    def learn(self, trial: Trial) -> bool:
+        """Take in the latest state of a trial; return whether one that had ended is another now."""
+        key = trial.config_key, trial.seed
+        before, self._trials[key] = self._trials.get(key), trial
+        return before is not None and before.state.is_finished() and before != trial
 
     def all(self) -> list[Trial]:
         """Every trial known, by number."""
@@ -105,7 +88,7 @@ class MatchRuns:
 
     # --- Series -------------------------------------------------------------------------------
 
-    def series(self, trial: Trial, name: str = HEADLINE) -> Recorded:
+    def series(self, trial: Trial, name: str) -> tuple[float, ...]:
         """A trial's records over its whole run. Raises IncompleteSeries."""
         key = trial.number, name
         if key not in self._series:
@@ -115,26 +98,9 @@ class MatchRuns:
             )
         return self._series[key]
 
-    def wanted(self, trials: Sequence[Trial], name: str = HEADLINE) -> Recorded:
-        """What the target should do: the source's curve over seeds, at the chosen level."""
-        spec = self.spec
-        scale = level_factor(spec.source_setting, spec.target_setting, spec.level or "step")
-        mean = self.recorded() or rms_over([self.series(trial, name) for trial in trials])
-        return Recorded(mean.every, tuple(scale * value for value in mean.values))
-
-    def recorded(self) -> Recorded | None:
-        """The source's curve where it was recorded before the match; None where it is trained."""
-        curve = self.spec.source.curve
-        if curve is None:
-            return None
-        records = -(-self.spec.num_steps // curve.every)
-        return Recorded(curve.every, curve.values[:records])
-
-    def shadow(self, trials: Sequence[Trial]) -> tuple[float, ...]:
-        """ND-Adam's steps at alpha^v = 1 on the source's gradients; empty where not recorded."""
-        if not trials or not all(self._reader.series(t.number, SHADOW) for t in trials):
-            return ()
-        return rms_over([self.series(trial, SHADOW) for trial in trials]).values
+    def has_series(self, trial: Trial, name: str) -> bool:
+        """Whether a trial recorded any of a quantity."""
+        return bool(self._reader.series(trial.number, name))
 
     def runaway_layer(self, trial: Trial) -> tuple[str, float] | None:
         """The layer that ran away most before a run diverged: last step over its usual one.
@@ -150,20 +116,28 @@ class MatchRuns:
                 found.append((layer, values[-1] / usual))
         return max(found, key=lambda pair: pair[1], default=None)
 
-    def pairs(
-        self, sources: Sequence[Trial], targets: Sequence[Trial], name: str = HEADLINE
-    ) -> list[Pair]:
-        """Whole runs of source and target with the same seed, at the chosen level.
 
-        A recorded source stands beside every target.
-        """
-        if self.spec.source.curve is not None:
-            wanted = self.wanted([], name).values
-            return [Pair(wanted, self.series(target, name).values) for target in targets]
-        return [
-            Pair(self.wanted([source], name).values, self.series(target, name).values)
-            for source, target in zip(sources, targets, strict=True)
-        ]
+@dataclass(frozen=True)
+class TrialRun:
+    """A complete trial as ``ndadam.matching.procedure`` looks at a run."""
+
+    trial: Trial
+    runs: MatchRuns
+
+    @property
+    def gain(self) -> float | None:
+        return self.trial.metrics.get("gain")
+
+    @property
+    def layers(self) -> list[str]:
+        return layers_of(self.trial)
+
+    def effective_lr(self, layer: str | None = None) -> tuple[float, ...]:
+        return self.runs.series(self.trial, HEADLINE if layer is None else f"{HEADLINE}/{layer}")
+
+    def shadow_step(self) -> tuple[float, ...]:
+        is_known = self.runs.has_series(self.trial, SHADOW)
+        return self.runs.series(self.trial, SHADOW) if is_known else ()
 
 
 def mean_metric(trials: Sequence[Trial], name: str) -> float | None:
@@ -189,49 +163,12 @@ def probe_of(trials: Sequence[Trial]) -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True)
-class CalibrationRun:
-    """One calibration run: what it did and what was wanted."""
-
-    trial: int
-    effective_lr: float
-    log_ratio: float
-
-
-@dataclass(frozen=True)
-class Round:
-    """One calibration round: its runs at one rate, and the rate that follows."""
-
-    rate: float
-    runs: tuple[CalibrationRun, ...]
-    #: Mean over runs.
-    log_ratio: float
-    slope: float
-    next_rate: float
-
-
 @dataclass
-class MatchState:
-    """Decisions in the order in which they are made. Rebuilt from the trials whenever asked."""
+class Ending:
+    """How a match came to rest. Decided again whenever it is asked for what comes next."""
 
-    #: Complete source runs, one per seed; empty until all are.
-    sources: list[Trial] = field(default_factory=list)
-    #: Whether the source is known: its runs are complete, or it was recorded before.
-    has_source: bool = False
-    #: A, averaged over sources; 1 where the target has none.
-    gain: float = 1.0
-    #: The rate by the chosen criterion from measured sources and gain.
-    predicted: float | None = None
-    #: For criterion schedule, the target's lr_schedule.
-    points: SchedulePoints | None = None
-    rounds: list[Round] = field(default_factory=list)
-    #: Whether calibration has ended, so that ``rate`` is the one that the verdict tests.
-    is_calibrated: bool = False
-    rate: float | None = None
-    #: Complete verdict runs, in the order of ``sources``; empty until all are.
-    verdicts: list[Trial] = field(default_factory=list)
     #: Complete runs on fresh seeds, source and target in turns; empty until all are.
-    compared: list[Trial] = field(default_factory=list)
+    compared: Sequence[Trial] = ()
     #: Why there is no comparison, where one was asked for and cannot be made.
     uncompared: str | None = None
     #: Why the match cannot be made, where it cannot.

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from sweeps.analysis.arms import Analysis, analysis
 from sweeps.analysis.tables import result_table
+from sweeps.match.result import result_of
 from sweeps.mlflow_mirror.figures import Drawing, drawings, html, png
 from sweeps.mlflow_mirror.match import (
     match_body,
@@ -21,7 +22,6 @@ from sweeps.mlflow_mirror.match import (
     match_params,
     match_tables,
     match_values,
-    result_of,
 )
 from sweeps.mlflow_mirror.match_figures import match_drawings
 from sweeps.mlflow_mirror.model import write_model

@@ -2,16 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from sweeps.analysis.tables import table_text
 from sweeps.match.result import CriterionRow, Interval, LayerRow, MatchResult
 from sweeps.records import Sweep
-
-
-def result_of(sweep: Sweep) -> MatchResult | None:
-    """What the match found so far; None before its first trial ended."""
-    return cast("MatchResult | None", sweep.result or None)
 
 
 def match_params(sweep: Sweep) -> dict[str, Any]:

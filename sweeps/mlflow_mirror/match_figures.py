@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from sweeps.match.ratio_axis import ratio_axis
-from sweeps.match.result import CriterionRow, Curves, Interval, MatchResult
+from sweeps.match.result import CriterionRow, Curves, Interval, MatchResult, result_of
 from sweeps.mlflow_mirror.figures import STEPS, WORDS, Drawing, Line
-from sweeps.mlflow_mirror.match import implied, result_of
+from sweeps.mlflow_mirror.match import implied
 from sweeps.records import Sweep
 
 EFFECTIVE_LR = "effective learning rate ‖Δw‖/‖w‖ (per step)"

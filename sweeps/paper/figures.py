@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ndadam.statistics.inference import mean_interval
-from ndadam.theory.lag import lag_curve
+from ndadam.theory.lag import Factor, lag_curve
 from ndadam.theory.prediction import predict
 from sweeps.match.arms import setting_of
 from sweeps.paper.runs import Arm, Curve, PaperRuns
 from sweeps.paper.values import PaperRatio, paper_values
-from worker.config.schedules import Factor, build_schedule
+from worker.config.schedules import build_schedule
 from worker.config.train_config import TrainConfig
 
 #: The layer that the paper plots, the stem being the first convolution.

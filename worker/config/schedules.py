@@ -4,12 +4,11 @@ A step's factor is the one in force *while* that step is taken; step 0 of a cosi
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable
 
+from ndadam.theory.fitted_curve import factor_of_points
+from ndadam.theory.lag import Factor
 from worker.config.train_config import LrSchedule
-
-Factor = Callable[[int], float]
 
 
 def build_schedule(
@@ -19,7 +18,7 @@ def build_schedule(
     if isinstance(schedule, str):
         factor = _NAMED[schedule](num_steps, steps_per_epoch)
     else:
-        factor = piecewise_linear(schedule)
+        factor = factor_of_points(schedule)
     return warm_up(factor, warmup_steps) if warmup_steps else factor
 
 
@@ -32,22 +31,6 @@ def cosine_by_epoch(num_steps: int, steps_per_epoch: int) -> Factor:
     """The same half cosine, held for each epoch."""
     per_epoch = cosine(math.ceil(num_steps / steps_per_epoch))
     return lambda step: per_epoch(step // steps_per_epoch)
-
-
-def piecewise_linear(points: tuple[tuple[int, float], ...]) -> Factor:
-    """Straight lines between (step, factor) points; flat before the first and after the last."""
-    at = [step for step, _ in points]
-
-    def factor(step: int) -> float:
-        right = bisect_right(at, step)
-        if right == 0:
-            return points[0][1]
-        if right == len(points):
-            return points[-1][1]
-        (x0, y0), (x1, y1) = points[right - 1], points[right]
-        return y0 + (y1 - y0) * (step - x0) / (x1 - x0)
-
-    return factor
 
 
 def warm_up(factor: Factor, warmup_steps: int) -> Factor:

@@ -11,7 +11,7 @@ from ndadam import EffectiveLR, logit_penalty, probe
 from ndadam.dynamics.effective_lr import Phase
 from ndadam.invariance.probe import ProbeResult
 from ndadam.matching.closed_loop import FollowCurve
-from worker.config.schedules import piecewise_linear
+from ndadam.theory.fitted_curve import factor_of_points
 from worker.config.train_config import TrainConfig
 from worker.report import Measurement, Series
 from worker.training.layer_meter import LayerMeter
@@ -103,7 +103,7 @@ def follow_curve(
     if config.follow is None:
         return None
     found = probed(config, model, batch)
-    return FollowCurve(model, optimizer, piecewise_linear(config.follow), probe=found)
+    return FollowCurve(model, optimizer, factor_of_points(config.follow), probe=found)
 
 
 class Recorder:

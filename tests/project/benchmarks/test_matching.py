@@ -22,7 +22,6 @@ from benchmarks.matching.table import table
 from benchmarks.matching.training import StopTime, Workshop
 from ndadam.theory.prediction import stationary_effective_lr
 from sweeps.match.arms import setting_of
-from sweeps.match.runs import Recorded
 from sweeps.spec.presets import read_preset
 from sweeps.spec.sweep_spec import SweepSpec
 
@@ -74,7 +73,7 @@ def test_the_grids_answer_lies_where_its_log_ratio_crosses_zero():
 
 
 def test_a_recorded_curve_becomes_points_that_a_config_takes():
-    points = points_of_curve(Recorded(2, tuple([0.01] * 5000)))
+    points = points_of_curve([0.01] * 5000, 2)
 
     assert len(points) <= 1000
     assert points[-1][0] < 10_000

@@ -57,6 +57,21 @@ def test_a_verdict_run_whose_records_break_off_is_not_judged():
     assert "trial 5: effective_lr has 2393 records" in verdict["sentence"]
 
 
+def test_a_layer_that_stands_still_with_one_seed_has_no_interval_and_ends_no_match():
+    spec, world = match_spec(), World()
+    run(spec, world)
+    piece = world.recorded[5]["effective_lr/conv1"][0]
+    still = piece.model_copy(update={"values": [0.0] * len(piece.values)})
+    world.recorded[5] = {**world.recorded[5], "effective_lr/conv1": [still]}
+
+    result = run(spec, world)[0].result()
+
+    layers = {row["layer"]: row for row in result["layers"]}
+    assert result["verdict"]["state"] == "matched"
+    assert layers["conv1"]["implied_low"] is layers["conv1"]["implied_high"] is None
+    assert layers["conv2"]["implied_low"] < layers["conv2"]["implied_high"]
+
+
 def test_a_schedule_that_starts_at_zero_can_be_matched():
     points = [[0, 0.0], [100, 1.0], [2399, 0.1]]
 
@@ -90,6 +105,17 @@ def test_a_failed_trial_ends_the_match_and_a_retry_goes_on():
 
 def _as(trial, state):
     return dataclasses.replace(trial, state=state)
+
+
+def test_a_trial_that_has_ended_otherwise_is_decided_from_again():
+    spec, world = match_spec(), World()
+    proposer, _ = run(spec, world)
+    assert proposer.result()["verdict"]["state"] == "matched"
+
+    proposer.tell(_as(world.trials[0], TrialState.FAILED))
+
+    assert proposer.next() == Finished("source trial 0 failed")
+    assert proposer.result()["stage"] == "source"
 
 
 @pytest.mark.parametrize("stopped", range(1, 8))

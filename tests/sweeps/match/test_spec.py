@@ -6,6 +6,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
+from ndadam.matching.arguments import checked_plan
 from sweeps.match.match_spec import MatchSpec, setting_of
 from sweeps.spec.refusals import explain
 from tests.sweeps.match.match_simulation import match_spec
@@ -146,11 +147,24 @@ def test_the_window_is_known_before_anything_runs():
     assert match_spec(window=[1200, 2000]).chosen_window() == (1200, 2000)
 
 
+@pytest.mark.parametrize("steps", [2400, 2401, 2405, 2411, 7001])
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_match_in_a_loop_of_ones_own_looks_at_the_same_window(steps, schedule):
+    spec = match_spec(base={"steps": steps, "lr_schedule": schedule})
+    plan = spec.plan
+    own = checked_plan(
+        plan.source, plan.target, steps, spec.factor(), None, None, 0.05, plan.seeds, None, 3
+    )
+
+    assert own.criterion == plan.criterion == spec.chosen_criterion()
+    assert own.window == plan.window == spec.chosen_window()
+
+
 def test_long_runs_are_recorded_every_few_steps():
     spec = match_spec(base={"steps": 80_000})
 
     assert spec.record_every == 4
-    assert spec.least_block * spec.record_every >= 30
+    assert spec.plan.least_block * spec.record_every >= 30
 
 
 def test_both_sides_train_one_network():
