@@ -6,16 +6,20 @@ A file that a person named as an output is replaced only by a whole one.
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path, *, prefix: str | None = None) -> Iterator[BinaryIO]:
+def whole_file(
+    path: Path, *, prefix: str | None = None, mode: int = 0o644, replace: bool = True
+) -> Iterator[BinaryIO]:
     """Write ``path`` under a temporary name; it gets its own, synced, when the block has ended.
 
-    Its folder is made. A block that raises leaves what was there before, and nothing beside it;
+    Its folder is made. ``mode``: permissions, from the first byte on no wider than these.
+    Without ``replace``, a file that is there by then stays, whoever made it.
+    A block that raises leaves what was there before, and nothing beside it;
     only a killed process leaves a file that begins with ``prefix`` (default: a dot and the name).
     OSError as of any writing; it names ``path`` where it would name no file or a temporary one.
     """
@@ -31,8 +35,13 @@ def whole_file(path: Path, *, prefix: str | None = None) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        os.chmod(temporary, mode)
+        if replace:
+            os.replace(temporary, path)
+        else:
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+            os.unlink(temporary)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, temporary):

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import signal
 import socket
 import sys
 import threading
@@ -15,6 +14,7 @@ from service.settings import DEFAULT_PORT, Settings, SettingsError
 from service.supervision.ports import listen
 from sweeps.errors import StoreUnavailable
 from sweeps.store.store import Store
+from worker.stop_signal import set_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,7 @@ def run(settings: Settings, fd: int | None) -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     # uvicorn stops cleanly and then raises the signal again: to have stopped is no failure.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    set_by_signals(threading.Event())
     uvicorn.Server(config).run(sockets=[server])
     store.close()
 

@@ -30,6 +30,7 @@ from service.supervision import home as homes
 from service.supervision.processes import end_with_parent
 from sweeps.records import Kind
 from worker.data.prepared import list_datasets
+from worker.stop_signal import handled
 
 MATCH, SWEEP = "quickstart-match", "quickstart"
 #: Seconds until the API must answer, and until everything must have ended. Generous: a service
@@ -50,7 +51,8 @@ def run(settings: Settings, *, once: bool) -> None:
     end complete, SettingsError when the service cannot start.
     """
     console = Console()
-    with _stop_like_ctrl_c():
+    # SIGTERM ends this process the way Ctrl-C does: with everything that it started.
+    with handled(signal.default_int_handler, [signal.SIGTERM]):
         _prepare_digits(settings, console)
         with _service(settings, console) as (endpoints, own):
             with Client(endpoints.url, settings.secret()) as service:
@@ -249,17 +251,3 @@ def _stop(own: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         own.kill()
         own.wait()
-
-
-@contextmanager
-def _stop_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM ends this process the way Ctrl-C does: with everything that it started."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

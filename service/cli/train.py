@@ -1,11 +1,7 @@
 """``ndsweep train KEY=VALUE…``: one run, without any service."""
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -24,6 +20,7 @@ from rich.table import Table
 from sweeps.spec.refusals import explain
 from worker.config.train_config import FieldError, TrainConfig
 from worker.errors import WorkerError
+from worker.stop_signal import stop_requested
 
 if TYPE_CHECKING:
     from worker.report import Report
@@ -108,12 +105,12 @@ def _run(
     from worker.training.train import train as train_reports
 
     last: Report | None = None
-    with _interrupts() as interrupted:
+    with stop_requested(once=True) as stop:
         reports = train_reports(
             config,
             data_home=data_home,
             checkpoint_dir=checkpoint_dir,
-            stop=lambda: bool(interrupted),
+            stop=stop.is_set,
         )
         if json_lines:
             for last in reports:
@@ -165,25 +162,6 @@ def _metrics_table(report: "Report") -> Table:
 
 def _shown(name: str, value: float) -> str:
     return f"{100 * value:.2f} %" if name.endswith("_error") else f"{value:.4g}"
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """A list that fills when Ctrl-C or SIGTERM comes; the second Ctrl-C acts as usual."""
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _refuse(errors: Console, sentence: str) -> NoReturn:

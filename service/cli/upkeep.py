@@ -4,7 +4,6 @@
 every request to a service beyond loopback must carry.
 """
 
-import os
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -73,18 +72,11 @@ def token(
 def create_token(path: Path) -> None:
     """Write a new token that only this user can read. Raises SettingsError where that fails."""
     from service.settings import SettingsError
+    from worker.atomic_file import whole_file
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Written whole or not at all: parts that start at the same time must see one token.
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        # Not replaced: parts that start at the same time must see one token.
+        with whole_file(path, mode=0o600, replace=False) as file:
+            file.write(secrets.token_urlsafe(32).encode() + b"\n")
     except OSError as error:
         raise SettingsError(f"cannot write the token to {path}: {error.strerror}") from error

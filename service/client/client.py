@@ -38,6 +38,7 @@ from service.contract.outputs import (
     TrialOut,
     ValidationOut,
 )
+from worker.pauses import pauses
 
 Model = TypeVar("Model", bound=BaseModel)
 #: A spec as values, or as the text of a file with its media type.
@@ -239,11 +240,11 @@ class Client:
         Comes back after a broken connection and goes on behind the last event; gives up with
         ServiceUnreachable when nothing answers for ``patience`` seconds.
         """
-        pause, silent_since = 0.2, time.monotonic()
+        waits, silent_since = pauses(0.2, 5.0), time.monotonic()
 
         def heard() -> None:
-            nonlocal pause, silent_since
-            pause, silent_since = 0.2, time.monotonic()
+            nonlocal waits, silent_since
+            waits, silent_since = pauses(0.2, 5.0), time.monotonic()
 
         while True:
             try:
@@ -258,8 +259,7 @@ class Client:
             except ServiceRefused as error:
                 if error.status != 503 or time.monotonic() - silent_since > patience:
                     raise
-            time.sleep(pause)
-            pause = min(2 * pause, 5.0)
+            time.sleep(next(waits))
 
     def _stream(
         self, sweep_id: str, after: int, heard: Callable[[], None]

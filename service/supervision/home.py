@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from service.settings import Settings, SettingsError
 from sweeps.places import sqlite_path
+from worker.atomic_file import whole_file
 
 #: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.
 LEAST_FREE_BYTES = 50_000_000
@@ -98,9 +98,8 @@ def is_locked(home: Path) -> bool:
 
 def write_endpoints(home: Path, endpoints: Endpoints) -> None:
     """Replace ``endpoints.json`` in one go: a reader sees the old one or the new one."""
-    draft = home / f".endpoints.{os.getpid()}"
-    draft.write_text(json.dumps(asdict(endpoints), indent=2) + "\n")
-    draft.replace(home / "endpoints.json")
+    with whole_file(home / "endpoints.json") as file:
+        file.write(json.dumps(asdict(endpoints), indent=2).encode() + b"\n")
 
 
 def read_endpoints(home: Path) -> Endpoints | None:

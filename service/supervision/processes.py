@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from worker.pauses import pauses
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
@@ -107,7 +109,7 @@ class Child:
     restarts: int = 0
     _started: float = 0.0
     _not_before: float = 0.0
-    _delay: float = FIRST_DELAY
+    _delays: Iterator[float] = field(default_factory=lambda: pauses(FIRST_DELAY, LAST_DELAY))
 
     @property
     def pid(self) -> int | None:
@@ -139,7 +141,6 @@ class Child:
         self.process.returncode = code  # it was reaped with all others, not by Popen
         self.process = None
         if time.monotonic() - self._started > HEALTHY_SECONDS:
-            self._delay = FIRST_DELAY
-        self._not_before = time.monotonic() + self._delay
-        self._delay = min(2 * self._delay, LAST_DELAY)
+            self._delays = pauses(FIRST_DELAY, LAST_DELAY)
+        self._not_before = time.monotonic() + next(self._delays)
         self.restarts += 1

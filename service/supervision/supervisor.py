@@ -15,10 +15,10 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 from service.settings import (
     DEFAULT_MLFLOW_PORT,
@@ -41,6 +41,7 @@ from sweeps.cluster import head as cluster
 from sweeps.errors import StoreIsNewer, StoreUnavailable
 from sweeps.places import sqlite_url
 from sweeps.store.store import Store
+from worker.stop_signal import stop_requested
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def serve(settings: Settings, announce: Announce) -> None:
         homes.write_endpoints(home, endpoints)
         adopt_orphans()
         # Held to the very end: an impatient second Ctrl-C must not leave processes behind.
-        with StopRequests() as stopping:
+        with stop_requested() as stopping:
             try:
                 announce(endpoints)
                 _look_after(children, stopping)
@@ -192,25 +193,8 @@ def mlflow_command(home: Path, host: str, port: int, allowed_hosts: str | None =
     ]
 
 
-class StopRequests:
-    """While entered, SIGINT and SIGTERM set ``asked`` instead of ending the process."""
-
-    asked = False
-
-    def __enter__(self) -> "StopRequests":
-        self._before = {n: signal.signal(n, self._note) for n in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-
-
-def _look_after(children: list[Child], stopping: StopRequests) -> None:
-    while not stopping.asked:
+def _look_after(children: list[Child], stopping: threading.Event) -> None:
+    while not stopping.is_set():
         for child in children:
             child.start_if_due()
         for child, code in _ended(children):

@@ -33,6 +33,7 @@ from worker.checkpoints.report_journal import ReportJournal
 from worker.config.train_config import TrainConfig, config_key
 from worker.errors import HostLost
 from worker.report import Report
+from worker.stop_signal import set_by_signals
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -264,8 +265,7 @@ def main() -> int:
     channel = _take_standard_output()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tasks: queue.Queue[Task | None] = queue.Queue()
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    stopping = set_by_signals(threading.Event(), [signal.SIGTERM])
 
     def send(message: dict[str, Any]) -> None:
         try:

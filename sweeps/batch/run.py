@@ -9,7 +9,6 @@ import argparse
 import fcntl
 import os
 import queue
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +34,7 @@ from sweeps.batch.slot import Arrival, Slot, cpu_threads, gpu_names
 from sweeps.batch.specs import keep_specs
 from sweeps.batch.table import outcome_table
 from worker.data.prepared import default_home
+from worker.stop_signal import handled
 
 #: Exit codes: all runs are done; some of them failed; refused or nothing can start; some are left.
 DONE, SOME_FAILED, REFUSED, SOME_LEFT = 0, 1, 2, 3
@@ -104,7 +104,7 @@ def run_batch(options: BatchOptions, say: Callable[[str], None]) -> BatchOutcome
             git_commit=options.git_commit or os.environ.get("NDSWEEP_GIT_COMMIT"),
             learn_from=lambda paces, machine: _learn(paces, machine, places.out),
         )
-        with _stopped_by_signals(loop):
+        with handled(lambda *_: loop.stop()):
             loop.run()
         return _outcome(runs, places.out, loop)
 
@@ -212,19 +212,6 @@ def _alone(out: Path) -> Iterator[None]:
                 f"another batch runs in {out}; wait for it, or give this one a folder of its own"
             ) from error
         yield
-
-
-@contextmanager
-def _stopped_by_signals(loop: BatchLoop) -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
-        signal.signal(number, lambda *_: loop.stop())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def say_on_stderr(line: str) -> None:

@@ -25,6 +25,8 @@ from typing import Any
 
 from sweeps.cluster.capacity import ClusterShape, NodeShape
 from sweeps.cluster.free_port import free_port
+from worker.atomic_file import whole_file
+from worker.stop_signal import set_by_signals
 
 #: Bytes of shared memory; reports and configs are small.
 _OBJECT_STORE = 100_000_000
@@ -283,10 +285,8 @@ def _write_token(home: Path) -> Path:
 
 def _write(path: Path, text: str) -> None:
     """Write for the owner's eyes only, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    part.replace(path)
+    with whole_file(path, mode=0o600) as file:
+        file.write(text.encode())
 
 
 def _info_path(home: Path) -> Path:
@@ -353,9 +353,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--num-gpus", type=int)
     parser.add_argument("--preload", default=PRELOAD, help="module that each worker imports")
     options: Any = parser.parse_args(arguments)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = set_by_signals(threading.Event())
     head = start(
         options.home,
         num_cpus=options.num_cpus,

@@ -15,7 +15,6 @@ import logging
 import os
 import select
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -40,6 +39,7 @@ from sweeps.places import Places
 from sweeps.records import Claim, Sweep, SweepState
 from sweeps.spec.refusals import in_words
 from sweeps.store.store import Store
+from worker.stop_signal import set_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -314,8 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trainable", help="module:function to run instead of training")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    leaving = threading.Event()
-    _leave_on_signals(leaving)
+    leaving = set_by_signals(threading.Event())
     try:
         cluster.connect(options.home)
     except (cluster.ClusterError, ConnectionError) as error:
@@ -324,17 +323,12 @@ def main(arguments: list[str] | None = None) -> int:
         log.log(logging.INFO if is_early else logging.ERROR, "%s", error)
         return NO_CLUSTER
     # Once more: connecting puts Ray's own handlers in their place, which end the process.
-    _leave_on_signals(leaving)
+    set_by_signals(leaving)
     if options.sweep:
         claim: Claim | None = Claim(options.sweep, options.token, options.owner)
     else:
         claim = _wait_for_claim(leaving)
     return 0 if claim is None else _drive(options, claim, leaving)
-
-
-def _leave_on_signals(leaving: threading.Event) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: leaving.set())
 
 
 def _wait_for_claim(leaving: threading.Event) -> Claim | None:

@@ -37,6 +37,7 @@ from sweeps.retention.deletion import remove_marked
 from sweeps.retention.limits import Keep
 from sweeps.retention.plan import keep_within
 from sweeps.store.store import Store
+from worker.stop_signal import set_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -339,9 +340,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trainable", help="module:function to run instead of training")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     run(
         options.store,
         options.home,
@@ -353,7 +351,7 @@ def main(arguments: list[str] | None = None) -> int:
         lease_seconds=options.lease,
         trainable=options.trainable,
         keep=Keep(int(options.keep_sweep_gb * 1e9), int(options.keep_gb * 1e9), options.keep_days),
-        stop=stop,
+        stop=set_by_signals(threading.Event()),
     )
     return 0
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import AttemptEnd, Claim, Trial, TrialReports, TrialState
 from sweeps.store.store import Store
+from worker.pauses import pauses
 from worker.report import Report
 
 log = logging.getLogger(__name__)
@@ -146,18 +147,17 @@ class StoreWriter:
         self._changed.notify_all()
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE
+        waits = pauses(_FIRST_PAUSE, _LAST_PAUSE)
         while (batch := self._take()) is not None:
             try:
                 self._write(batch)
                 self._is_away = False
-                pause = _FIRST_PAUSE
+                waits = pauses(_FIRST_PAUSE, _LAST_PAUSE)
             except StoreUnavailable as error:
                 log.warning("%s; trying again", error)
                 self._is_away = True
                 self._put_back(batch)
-                time.sleep(pause)
-                pause = min(2 * pause, _LAST_PAUSE)
+                time.sleep(next(waits))
             except Exception as error:
                 self._put_back(batch)
                 self._die(error)

@@ -7,13 +7,14 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sweeps.mlflow_mirror.names import MAX_METRICS, MAX_PARAMS, MAX_TAGS, batches, mirror_name
 from sweeps.records import MetricPoint
+from worker.pauses import pauses
 
 #: Parameters per request: 40 of 6,000 characters stay below a request's 1 MB in any script.
 _PARAMS = 40
@@ -245,8 +246,9 @@ Key = str | int
 
 @dataclass
 class _Hold:
-    refusals: int
-    until: float
+    refusals: int = 0
+    until: float = 0.0
+    waits: Iterator[float] = field(default_factory=lambda: pauses(_FIRST, _LAST))
 
 
 class Holds:
@@ -258,17 +260,17 @@ class Holds:
 
     def refused(self, key: Key) -> bool:
         """Hold something back after a refusal; say whether it is to be given up instead."""
-        count = self._held[key].refusals + 1 if key in self._held else 1
-        if count >= MAX_REFUSALS:
+        hold = self._held.setdefault(key, _Hold())
+        hold.refusals += 1
+        if hold.refusals >= MAX_REFUSALS:
             del self._held[key]
             return True
-        pause = min(_FIRST * 2 ** (count - 1), _LAST)
-        self._held[key] = _Hold(count, self._clock() + pause)
+        hold.until = self._clock() + next(hold.waits)
         return False
 
     def wait(self, key: Key, seconds: float) -> None:
         """Hold something back for a time, whatever came before."""
-        self._held[key] = _Hold(0, self._clock() + seconds)
+        self._held[key] = _Hold(until=self._clock() + seconds)
 
     def accepted(self, key: Key) -> None:
         """It was sent: what came before is forgotten."""

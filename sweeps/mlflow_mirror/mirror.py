@@ -43,6 +43,7 @@ from sweeps.records import (
     SweepState,
 )
 from sweeps.store.store import Store
+from worker.pauses import pauses
 
 log = logging.getLogger(__name__)
 
@@ -104,22 +105,20 @@ class Mirror:
 
     def run(self, stop: threading.Event) -> None:
         """Send for ever, until ``stop`` is set."""
-        pause = _FIRST_PAUSE
+        waits = pauses(_FIRST_PAUSE, _LAST_PAUSE)
         while not stop.is_set():
             try:
                 more = self.turn()
-                pause = _FIRST_PAUSE
+                waits = pauses(_FIRST_PAUSE, _LAST_PAUSE)
                 self._away_since = None
                 stop.wait(0.0 if more else _PERIOD)
             except Unreachable as error:
                 self._note_outage(str(error))
-                stop.wait(pause)
-                pause = min(2 * pause, _LAST_PAUSE)
+                stop.wait(next(waits))
             except Exception as error:
                 level = logging.WARNING if isinstance(error, StoreUnavailable) else logging.ERROR
                 log.log(level, "the mirror goes on: %s", error, exc_info=level == logging.ERROR)
-                stop.wait(pause)
-                pause = min(2 * pause, _LAST_PAUSE)
+                stop.wait(next(waits))
 
     def turn(self) -> bool:
         """Send one round of what is unsent; say whether there is more.

@@ -1,6 +1,8 @@
 """``ndsweep train`` and ``ndsweep data``."""
 
+import contextlib
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -99,7 +101,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(ndsweep, data_home, tmp_
     options = ("--json", "--data-home", data_home, "--checkpoint-dir", tmp_path)
     whole = ndsweep("train", *CONFIG, *options[:-2])
     with monkeypatch.context() as patch:
-        patch.setattr("service.cli.train._interrupts", interrupted_at_once)
+        patch.setattr("service.cli.train.stop_requested", interrupted_at_once)
         stopped = ndsweep("train", *CONFIG, *options)
 
     rest = ndsweep("train", *CONFIG, *options)
@@ -109,10 +111,10 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(ndsweep, data_home, tmp_
     assert last_loss(rest) == last_loss(whole)
 
 
-def interrupted_at_once():
-    import contextlib
-
-    return contextlib.nullcontext([2])
+def interrupted_at_once(*, once):
+    stop = threading.Event()
+    stop.set()
+    return contextlib.nullcontext(stop)
 
 
 def last_loss(answer):
