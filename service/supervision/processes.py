@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from worker.pauses import pauses
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -35,20 +37,18 @@ def end_with_parent(parent: int) -> None:
 
 def descendants(pid: int) -> set[int]:
     """Every living process below ``pid``, zombies left out."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                # "pid (name) state ppid …"; the name may hold spaces and parentheses.
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                if state != "Z":
-                    children.setdefault(int(parent), []).append(int(entry.name))
-    found, todo = set(), [pid]
-    while todo:
-        below = children.get(todo.pop(), [])
-        found.update(below)
-        todo += below
-    return found
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return set()
+    return {process.pid for process in below if _is_alive(process)}
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def reap() -> dict[int, int]:
@@ -76,15 +76,16 @@ def kill_descendants(seconds: float) -> None:
     Raises RuntimeError if something is still there after ``seconds``.
     """
     deadline = time.monotonic() + seconds
-    while living := descendants(os.getpid()):
+    # Not until none is seen: one whose parent ends while processes are listed is seen next time.
+    while _has_children():
+        living = descendants(os.getpid())
         if time.monotonic() > deadline:
-            raise RuntimeError(f"processes {sorted(living)} do not end after SIGKILL")
+            if living:
+                raise RuntimeError(f"processes {sorted(living)} do not end after SIGKILL")
+            return
         send(living, signal.SIGKILL)
         time.sleep(0.02)
         reap()
-    while _has_children() and time.monotonic() < deadline:
-        reap()
-        time.sleep(0.01)
 
 
 def _has_children() -> bool:

@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from sweeps.cluster.capacity import ClusterShape, NodeShape
 from sweeps.cluster.free_port import free_port
 from worker.atomic_file import whole_file
@@ -93,7 +95,7 @@ def running(home: Path) -> Head | None:
     if head is None:
         return None
     alive = _commands(head)
-    whole = all(any(name in line for line in alive.values()) for name in ("gcs_server", "raylet"))
+    whole = all(any(name in line for line in alive) for name in ("gcs_server", "raylet"))
     return head if whole else None
 
 
@@ -109,7 +111,7 @@ def stop(home: Path) -> None:
     if head is None:
         return
     # A session id may have been given to somebody else after a restart of the machine.
-    if any(head.folder in line for line in _commands(head).values()):
+    if any(head.folder in line for line in _commands(head)):
         _end_session(head.session)
     shutil.rmtree(head.folder, ignore_errors=True)
     _info_path(home).unlink(missing_ok=True)
@@ -306,38 +308,37 @@ def _short_temp() -> str:
     return folder if len(folder) < 30 else "/tmp"
 
 
-def _members(session: int) -> list[int]:
-    """Ids of the living processes of a session."""
-    members = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                # After the name in parentheses: state, parent, process group, session.
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session and fields[0] != "Z":
-                    members.append(int(folder.name))
+def _members(session: int) -> set[psutil.Process]:
+    """The living processes of a session."""
+    members = set()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            if os.getsid(pid) == session:
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    members.add(process)
     return members
 
 
-def _commands(head: Head) -> dict[int, str]:
-    commands = {}
-    for pid in _members(head.session):
-        with contextlib.suppress(OSError):
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-            commands[pid] = line.decode(errors="replace")
-    return commands
+def _commands(head: Head) -> list[str]:
+    """Command lines of the living processes of a head."""
+    lines = []
+    for process in _members(head.session):
+        with contextlib.suppress(psutil.Error):
+            lines.append(" ".join(process.cmdline()))
+    return lines
 
 
 def _end_session(session: int) -> None:
     """End every process of a session, also those that others of it start meanwhile."""
     for how, seconds in ((signal.SIGTERM, _STOP_LIMIT), (signal.SIGKILL, _KILL_LIMIT)):
-        told: set[int] = set()
+        told: set[psutil.Process] = set()
         end = time.monotonic() + seconds
         while members := _members(session):
-            for pid in set(members) - told:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, how)
-            told.update(members)
+            for process in members - told:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(how)
+            told |= members
             if time.monotonic() > end:
                 break
             time.sleep(0.05)

@@ -1,11 +1,10 @@
 """The end of a local cluster: whatever its processes start meanwhile ends with them."""
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from sweeps.cluster import head as cluster
@@ -30,8 +29,8 @@ def parent() -> Iterator["subprocess.Popen[str]"]:
         start_new_session=True,
     ) as process:
         yield process
-        for pid in cluster._members(process.pid):
-            os.kill(pid, signal.SIGKILL)
+        for member in cluster._members(process.pid):
+            member.kill()
 
 
 def start_child(parent: "subprocess.Popen[str]") -> int:
@@ -50,9 +49,9 @@ def test_a_process_that_starts_while_its_session_is_killed_is_killed_too(
     children = [start_child(parent)]
     members = cluster._members
 
-    def and_then_another(session: int) -> list[int]:
+    def and_then_another(session: int) -> set[psutil.Process]:
         found = members(session)
-        if parent.pid in found:
+        if parent.pid in {member.pid for member in found}:
             children.append(start_child(parent))
         return found
 
@@ -60,5 +59,5 @@ def test_a_process_that_starts_while_its_session_is_killed_is_killed_too(
     cluster._end_session(parent.pid)
 
     assert len(children) > 2
-    assert members(parent.pid) == []
+    assert members(parent.pid) == set()
     assert not any(is_running(child) for child in children)
