@@ -8,7 +8,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 
-from dashboards.web.responses import compressed
 from dashboards.web.templating import page
 from sweeps.errors import (
     InvalidQuery,
@@ -42,7 +41,7 @@ class PageRoute(APIRoute):
 
         async def answer_or_error_page(request: Request) -> Response:
             try:
-                return compressed(request, await answer(request))
+                return await answer(request)
             except RequestValidationError:
                 # A path that is not of the right form, like /sweeps/x/trials/y.
                 return error_page(404, "Not found", f"There is no page {request.url.path[:200]}.")

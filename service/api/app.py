@@ -6,8 +6,9 @@ from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
 
 from dashboards.pages import pages_router
+from dashboards.web.responses import Compression
 from service.api.auth import Guard
-from service.api.monitoring import API, RequestCounts, Totals
+from service.api.monitoring import API, Metrics, RequestMetrics
 from service.api.routes.all import ROUTERS
 from service.api.routes.docs import router as docs_router
 from service.api.routes.health import router as health_router
@@ -34,9 +35,10 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.state.store = store
     app.state.settings = settings
     app.state.secret = require_token_off_loopback(settings)
-    app.state.totals = Totals()
+    app.state.metrics = Metrics(store)
+    app.add_middleware(Compression, except_below=f"{API}/")
     app.add_middleware(Guard, secret=app.state.secret)
-    app.add_middleware(RequestCounts, totals=app.state.totals)
+    app.add_middleware(RequestMetrics, metrics=app.state.metrics)
     add_error_handlers(app)
     token = HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set.")
     everywhere = [Depends(token), Depends(parameters_once)]

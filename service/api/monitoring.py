@@ -1,28 +1,101 @@
 """Counts for a monitoring system: requests seen by this process, and what the store holds."""
 
-import threading
 import time
-from collections import Counter
+from collections import Counter as Sums
 from collections.abc import Iterator
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.version import VERSION
 from sweeps.store.store import Store
 
+#: Of what ``Metrics.text`` returns.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 #: Where the API is mounted.
 API = "/api/v1"
 
+# A series of times of making beside each series of counts: nobody reads them.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
-class RequestCounts:
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Metrics:
+    """The metrics of one application; safe across threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._registry = CollectorRegistry()
+        Info("ndsweep", "What is running.", registry=self._registry).info({"version": VERSION})
+        self._registry.register(_StoreCounts(store))
+        self._requests = Counter(
+            "ndsweep_http_requests",
+            "Requests answered by this process.",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Counter(
+            "ndsweep_http_request_seconds",
+            "Seconds spent answering.",
+            ["method", "route"],
+            registry=self._registry,
+        )
+        self._durations = Histogram(
+            "ndsweep_http_request_duration_seconds",
+            "Seconds from a request to the end of its answer.",
+            ["method", "route"],
+            registry=self._registry,
+        )
+
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answer to a route's template, and the seconds that it took."""
+        method = method if method in _METHODS else "OTHER"
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(method, route).inc(seconds)
+        self._durations.labels(method, route).observe(seconds)
+
+    def text(self) -> bytes:
+        """Everything that is counted, in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+
+class _StoreCounts(Collector):
+    """Sweeps and trials by state, asked for when they are read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        sweeps = GaugeMetricFamily(
+            "ndsweep_sweeps", "Sweeps and matches in the store.", labels=["kind", "state"]
+        )
+        trials = GaugeMetricFamily("ndsweep_trials", "Trials in the store.", labels=["state"])
+        by_state: Sums[str] = Sums()
+        for row in self._store.counts():
+            sweeps.add_metric([row.kind, row.state], row.sweeps)
+            by_state.update(row.trials)
+        for state, count in sorted(by_state.items()):
+            trials.add_metric([state], count)
+        yield sweeps
+        yield trials
+
+
+class RequestMetrics:
     """ASGI middleware that counts answers and the seconds they took, by route."""
 
-    def __init__(self, app: ASGIApp, totals: "Totals") -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
-        self.totals = totals
+        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,60 +116,4 @@ class RequestCounts:
             route = getattr(scope.get("route"), "path", "")
             if route and scope["path"].startswith(f"{API}/"):
                 route = API + route  # an included router's routes do not know their prefix
-            self.totals.add(scope["method"], route, status, time.perf_counter() - start)
-
-
-class Totals:
-    """Requests by (method, route, status) and seconds by (method, route); safe across threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._seconds: dict[tuple[str, str], float] = {}
-
-    def add(self, method: str, route: str, status: int, seconds: float) -> None:
-        method = method if method in _METHODS else "OTHER"
-        with self._lock:
-            self._requests[method, route, status] += 1
-            self._seconds[method, route] = self._seconds.get((method, route), 0.0) + seconds
-
-    def lines(self) -> Iterator[str]:
-        with self._lock:
-            requests, seconds = dict(self._requests), dict(self._seconds)
-        yield "# HELP ndsweep_http_requests_total Requests answered by this process."
-        yield "# TYPE ndsweep_http_requests_total counter"
-        for (method, route, status), count in sorted(requests.items()):
-            labels = f'method="{method}",route="{route}",status="{status}"'
-            yield f"ndsweep_http_requests_total{{{labels}}} {count}"
-        yield "# HELP ndsweep_http_request_seconds_total Seconds spent answering."
-        yield "# TYPE ndsweep_http_request_seconds_total counter"
-        for (method, route), total in sorted(seconds.items()):
-            labels = f'method="{method}",route="{route}"'
-            yield f"ndsweep_http_request_seconds_total{{{labels}}} {total:.6f}"
-
-
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-
-
-def prometheus_text(store: Store, totals: Totals) -> str:
-    """Everything that is counted, in the text format of Prometheus."""
-    counts = store.counts()
-    trials: Counter[str] = Counter()
-    for row in counts:
-        trials.update(row.trials)
-    lines = [
-        "# HELP ndsweep_info What is running.",
-        "# TYPE ndsweep_info gauge",
-        f'ndsweep_info{{version="{VERSION}"}} 1',
-        "# HELP ndsweep_sweeps Sweeps and matches in the store.",
-        "# TYPE ndsweep_sweeps gauge",
-        *(
-            f'ndsweep_sweeps{{kind="{row.kind}",state="{row.state}"}} {row.sweeps}'
-            for row in counts
-        ),
-        "# HELP ndsweep_trials Trials in the store.",
-        "# TYPE ndsweep_trials gauge",
-        *(f'ndsweep_trials{{state="{state}"}} {count}' for state, count in sorted(trials.items())),
-        *totals.lines(),
-    ]
-    return "\n".join(lines) + "\n"
+            self.metrics.add(scope["method"], route, status, time.perf_counter() - start)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from service.api.monitoring import CONTENT_TYPE, prometheus_text
+from service.api.monitoring import CONTENT_TYPE
 from service.contract.errors import answers
 from service.contract.inputs import StoreDep
 from service.contract.outputs import ErrorOut, HealthOut
@@ -26,6 +26,6 @@ def ready(store: StoreDep) -> HealthOut:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=answers())
-def metrics(request: Request, store: StoreDep) -> Response:
+def metrics(request: Request) -> Response:
     """Counts of sweeps, trials and requests in the text format of Prometheus."""
-    return Response(prometheus_text(store, request.app.state.totals), media_type=CONTENT_TYPE)
+    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE)

@@ -1,9 +1,12 @@
 """What specs can name, and what machines ask."""
 
-import re
-
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
 
+from service.api.app import create_app
+from service.settings import Settings
+from service.version import VERSION
 from sweeps.spec.presets import preset_names
 from worker.config.train_config import OPTIMIZER_FIELDS
 
@@ -61,14 +64,37 @@ def test_metrics_count_sweeps_trials_and_requests_in_prometheus_text(client, tra
     response = client.get("/metrics")
 
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = response.text.splitlines()
-    assert 'ndsweep_sweeps{kind="sweep",state="complete"} 1' in lines
-    assert 'ndsweep_trials{state="complete"} 3' in lines
-    route = "/api/v1/sweeps/{sweep_id}"
-    assert f'ndsweep_http_requests_total{{method="GET",route="{route}",status="404"}} 1' in lines
-    sample = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)*\})? [0-9.e+-]+')
-    for line in lines:
-        assert line.startswith("#") or sample.fullmatch(line), line
+    families = {f.name: f for f in text_string_to_metric_families(response.text)}
+    assert {name: family.type for name, family in families.items()} == {
+        "ndsweep_info": "gauge",
+        "ndsweep_sweeps": "gauge",
+        "ndsweep_trials": "gauge",
+        "ndsweep_http_requests": "counter",
+        "ndsweep_http_request_seconds": "counter",
+        "ndsweep_http_request_duration_seconds": "histogram",
+    }
+    samples = {
+        (s.name, *s.labels.values()): s.value
+        for family in families.values()
+        for s in family.samples
+    }
+    assert samples["ndsweep_info", VERSION] == 1
+    assert samples["ndsweep_sweeps", "sweep", "complete"] == 1
+    assert samples["ndsweep_trials", "complete"] == 3
+    asked = ("GET", "/api/v1/sweeps/{sweep_id}")
+    assert samples["ndsweep_http_requests_total", *asked, "404"] == 1
+    seconds = samples["ndsweep_http_request_seconds_total", *asked]
+    assert seconds > 0
+    assert samples["ndsweep_http_request_duration_seconds_sum", *asked] == seconds
+    assert samples["ndsweep_http_request_duration_seconds_bucket", "+Inf", *asked] == 1
+
+
+def test_each_application_counts_its_own_requests(client, store):
+    with TestClient(create_app(store, Settings()), base_url=str(client.base_url)) as other:
+        other.get("/healthz")
+        assert 'route="/healthz"' in other.get("/metrics").text
+
+    assert 'route="/healthz"' not in client.get("/metrics").text
 
 
 def test_paths_that_do_not_exist_make_no_counters_of_their_own(client):
