@@ -8,6 +8,8 @@ import base64
 import html
 from collections.abc import Callable
 
+from markupsafe import Markup
+
 from dashboards.report.blocks import (
     Block,
     Document,
@@ -19,59 +21,25 @@ from dashboards.report.blocks import (
     Table,
 )
 from dashboards.report.latex import latex_preamble, latex_table, latex_text, notes_latex
-from dashboards.wording.markdown_notes import markdown, part_of_markdown
+from dashboards.web.templating import render
+from dashboards.wording.markdown_notes import part_of_markdown
 
 # --- HTML ----------------------------------------------------------------------------------------
-
-_STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff;
-       max-width: 62rem; margin: 2rem auto; padding: 0 1.5rem; }
-h1 { font-size: 1.7rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.2rem; }
-h3 { font-size: 1.05rem; margin-top: 1.6rem; }
-figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
-figcaption, caption { color: #4a5159; font-size: .9rem; text-align: left; padding: .3rem 0; }
-.wide { overflow-x: auto; margin: 1.2rem 0; }
-table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #d8dde3; text-align: left;
-         vertical-align: top; }
-.n { text-align: right; white-space: nowrap; }
-thead th { border-bottom: 2px solid #8a929b; vertical-align: bottom; }
-thead .n { white-space: normal; }
-@media print { body { margin: 0; } }
-"""
 
 
 def to_html(document: Document) -> str:
     """One page that loads nothing from anywhere."""
-    parts = "\n".join(_html(block) for block in document.blocks)
-    title = html.escape(document.title)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{title}</h1>\n{parts}\n</main>\n</body>\n</html>\n"
-    )
+    parts = {"table": _html_table, "drawing": _svg}
+    return render("report.html", document=document, **parts)
 
 
-def _html(block: Block) -> str:
-    if isinstance(block, Heading):
-        return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
-    if isinstance(block, Paragraph):
-        return f"<p>{html.escape(block.text)}</p>"
-    if isinstance(block, Notes):
-        return f"<div>{markdown(block.text)}</div>"
-    if isinstance(block, Listing):
-        items = "".join(f"<li>{html.escape(item)}</li>" for item in block.items)
-        return f"<ul>{items}</ul>"
-    if isinstance(block, Table):
-        return _html_table(block)
-    label = html.escape(block.caption, quote=True)
-    svg = block.drawing.svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-    return f"<figure>\n{svg}\n<figcaption>{html.escape(block.caption)}</figcaption>\n</figure>"
+def _svg(picture: Picture) -> Markup:
+    label = html.escape(picture.caption)
+    named = picture.drawing.svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return Markup(named)
 
 
-def _html_table(table: Table) -> str:
+def _html_table(table: Table) -> Markup:
     caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
     numeric = [' class="n"' if table.is_numeric(c) else "" for c in range(len(table.head))]
     head = "".join(
@@ -86,7 +54,7 @@ def _html_table(table: Table) -> str:
         + "</tr>"
         for row in table.rows
     )
-    return (
+    return Markup(
         f'<div class="wide"><table>{caption}\n<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>"
     )

@@ -41,15 +41,20 @@ _HEADERS = {
 }
 
 
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+def template_environment(folder: Path) -> Environment:
+    """Templates of a folder: values are escaped, one that is missing is an error."""
+    return Environment(
+        loader=FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@cache
+def _environment() -> Environment:
+    environment = template_environment(Path(__file__).parents[1] / "templates")
     environment.filters |= {
         "config_value": formatting.config_value,
         "duration": formatting.duration,
@@ -74,9 +79,12 @@ def _environment() -> Environment:
     return environment
 
 
+def render(template: str, **values: Any) -> str:
+    """The text of a template with its values."""
+    return _environment().get_template(template).render(**values)
+
+
 def page(template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
     """Render a page, or the part of one that a live update replaces."""
-    html = (
-        _environment().get_template(template).render(map_style_ids=plotly_map_style_ids(), **values)
-    )
+    html = render(template, map_style_ids=plotly_map_style_ids(), **values)
     return HTMLResponse(html, status_code=status_code, headers=_HEADERS)
