@@ -13,8 +13,7 @@ from anyio.to_thread import run_sync
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from service.contract.errors import ApiError
-from service.contract.outputs import FieldOut
+from service.contract.errors import ApiError, refused
 from sweeps.errors import UnreadableSpec
 from sweeps.spec.text import read_json, read_yaml
 
@@ -103,7 +102,7 @@ def _parse(raw: bytes, content_type: str) -> Any:
         reason = "the body must be UTF-8 text"
     except (UnreadableSpec, RefusedDocument) as error:
         reason = str(error)
-    raise ApiError(422, "InvalidDocument", reason, [FieldOut(path="", reason=reason)])
+    raise refused("InvalidDocument", "", reason)
 
 
 class DocumentRoute(APIRoute):

@@ -117,6 +117,11 @@ def _refused_field(request: Request, error: Exception) -> JSONResponse:
     return error_response(422, refused_field(error).body)
 
 
+def refused(name: str, path: str, reason: str) -> ApiError:
+    """A request that cannot be met, ready to be sent: the error's name, the field, a sentence."""
+    return ApiError(422, name, reason, [FieldOut(path=path, reason=reason)])
+
+
 def refused_field(error: FieldError) -> ApiError:
     """A rule that one field breaks, ready to be sent."""
     field = FieldOut(path=error.field[:MAX_ECHO], reason=str(error)[:MAX_ECHO])

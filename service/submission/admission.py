@@ -1,12 +1,13 @@
 """What happens between a valid spec and the store: can it run here, and what would it do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any, TypeVar
 
-from service.contract.errors import ApiError, refused_field
-from service.contract.outputs import BestOut, FieldOut, PageOut, SweepOut
+from service.contract.errors import ApiError, refused, refused_field
+from service.contract.outputs import BestOut, PageOut, SweepOut
 from service.settings import Settings
 from sweeps.cluster.capacity import ClusterShape, can_run, no_room
 from sweeps.errors import SweepNotFound
@@ -22,7 +23,10 @@ from worker.errors import DatasetNotFound, DatasetRefused
 
 Record = TypeVar("Record")
 Out = TypeVar("Out")
+AnySpec = SweepSpec | MatchSpec
 Spec = TypeVar("Spec", SweepSpec, MatchSpec, SweepSpec | MatchSpec)
+#: Of one config: the field to blame and a sentence.
+Reasons = Iterator[tuple[str, str]]
 
 
 def sweep_out(sweep: Sweep) -> SweepOut:
@@ -37,7 +41,7 @@ def page_out(page: Page[Record], convert: Callable[[Record], Out]) -> PageOut[Ou
     return PageOut(items=[convert(item) for item in page.items], next=page.next)
 
 
-def stored_spec(spec: SweepSpec | MatchSpec) -> dict[str, Any]:
+def stored_spec(spec: AnySpec) -> dict[str, Any]:
     """The spec as JSON values from which the same spec can be read again."""
     values = spec.model_dump(mode="json")
     if isinstance(spec, MatchSpec):
@@ -46,7 +50,7 @@ def stored_spec(spec: SweepSpec | MatchSpec) -> dict[str, Any]:
     return values
 
 
-def num_trials(spec: SweepSpec | MatchSpec) -> int | None:
+def num_trials(spec: AnySpec) -> int | None:
     """Trials in all; None for a match, which decides as it goes."""
     return spec.num_trials() if isinstance(spec, SweepSpec) else None
 
@@ -67,9 +71,7 @@ def cluster_shape(store: Store) -> ClusterShape | None:
     return None
 
 
-def queue(
-    kind: Kind, spec: SweepSpec | MatchSpec, key: str | None, store: Store, settings: Settings
-) -> Sweep:
+def queue(kind: Kind, spec: AnySpec, key: str | None, store: Store, settings: Settings) -> Sweep:
     """Put a spec into the store, or find the sweep that the same key made of it before.
 
     A replay answers as the first request did, also when its data set has gone since.
@@ -121,85 +123,102 @@ def _refuse_own_confirmation(spec: SweepSpec) -> None:
         raise refused_field(FieldError("confirms", reason))
 
 
-def refuse_what_cannot_run(spec: SweepSpec | MatchSpec, store: Store, settings: Settings) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Where trials would run: what decides whether they can."""
+
+    #: None while no runner has reported.
+    shape: ClusterShape | None
+    #: Facts of a prepared data set by name. Raises DatasetNotFound, DatasetRefused.
+    info: Callable[[str], DatasetInfo]
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A config at the ends of what decides whether trials fit, and the part of the spec with it."""
+
+    config: TrainConfig
+    path: str
+
+
+def refuse_what_cannot_run(spec: AnySpec, store: Store, settings: Settings) -> None:
     """Raise ApiError 422 for data sets that are not prepared and resources that never come."""
-    shape = cluster_shape(store)
-    refusal = can_run(spec, shape)
-    if refusal is not None:
-        field = FieldOut(path=refusal.field, reason=refusal.reason)
-        raise ApiError(422, "ResourcesNeverFit", refusal.reason, [field])
     home = settings.data_home()
-    infos = {name: _info(name, path, home) for name, path in _datasets(spec).items()}
-    for config, path in _configs(spec):
-        try:
-            length = check_fits(config, infos[config.dataset])
-        except FieldError as error:
-            where = f"{path}.{error.field}"
-            raise ApiError(
-                422, "ConfigDoesNotFit", str(error), [FieldOut(path=where, reason=str(error))]
-            ) from error
-        _refuse_other_arithmetic(spec, config, path)
-        _refuse_too_large(spec, config, path, infos[config.dataset], shape)
-        if isinstance(spec, SweepSpec):
-            _refuse_longer(length.num_steps, spec.limits.steps)
+    place = Place(cluster_shape(store), cache(lambda name: dataset_info(name, home)))
+    for check in (_resources_that_never_come, _data_sets_not_prepared, _corners_that_do_not_fit):
+        for refusal in check(spec, place):
+            raise refusal
 
 
-def _refuse_other_arithmetic(spec: SweepSpec | MatchSpec, config: TrainConfig, path: str) -> None:
-    """A trial without a GPU is trained on the CPU, and would fail when it starts."""
-    if spec.resources.gpus == 0 and config.precision == "tf32":
-        reason = (
-            "precision must be fp32 or bf16 without a GPU, a CPU has no TF32: set resources.gpus, "
-            "or another precision; got 'tf32'"
-        )
-        field = FieldOut(path=f"{path}.precision", reason=reason)
-        raise ApiError(422, "ConfigDoesNotFit", reason, [field])
-
-
-def _refuse_too_large(
-    spec: SweepSpec | MatchSpec,
-    config: TrainConfig,
-    path: str,
-    info: DatasetInfo,
-    shape: ClusterShape | None,
-) -> None:
-    """Trials that a card cannot hold would all fail, one after the other."""
-    measured = isinstance(spec, MatchSpec)
-    refusal = no_room(config, info, spec.resources, shape, measured=measured)
+def _resources_that_never_come(spec: AnySpec, place: Place) -> Iterator[ApiError]:
+    refusal = can_run(spec, place.shape)
     if refusal is not None:
-        where = "resources" if refusal.field == "trials_per_gpu" else path
-        field = FieldOut(path=f"{where}.{refusal.field}", reason=refusal.reason)
-        raise ApiError(422, "ConfigDoesNotFit", refusal.reason, [field])
+        yield refused("ResourcesNeverFit", refusal.field, refusal.reason)
 
 
-def _refuse_longer(steps: int, most: int | None) -> None:
+def _data_sets_not_prepared(spec: AnySpec, place: Place) -> Iterator[ApiError]:
+    for name, path in _datasets(spec).items():
+        try:
+            place.info(name)
+        except (DatasetNotFound, DatasetRefused) as error:
+            yield refused("DatasetNotPrepared", path, str(error))
+
+
+def _corners_that_do_not_fit(spec: AnySpec, place: Place) -> Iterator[ApiError]:
+    checks = (_not_of_its_data, _other_arithmetic, _too_large, _too_long)
+    for corner in _corners(spec):
+        for check in checks:
+            for path, reason in check(spec, place, corner):
+                yield refused("ConfigDoesNotFit", path, reason)
+
+
+def _not_of_its_data(spec: AnySpec, place: Place, corner: Corner) -> Reasons:
+    try:
+        check_fits(corner.config, place.info(corner.config.dataset))
+    except FieldError as error:
+        yield f"{corner.path}.{error.field}", str(error)
+
+
+def _other_arithmetic(spec: AnySpec, place: Place, corner: Corner) -> Reasons:
+    """A trial without a GPU is trained on the CPU, and would fail when it starts."""
+    if spec.resources.gpus == 0 and corner.config.precision == "tf32":
+        yield (
+            f"{corner.path}.precision",
+            "precision must be fp32 or bf16 without a GPU, a CPU has no TF32: set resources.gpus, "
+            "or another precision; got 'tf32'",
+        )
+
+
+def _too_large(spec: AnySpec, place: Place, corner: Corner) -> Reasons:
+    """Trials that a card cannot hold would all fail, one after the other."""
+    info, measured = place.info(corner.config.dataset), isinstance(spec, MatchSpec)
+    refusal = no_room(corner.config, info, spec.resources, place.shape, measured=measured)
+    if refusal is not None:
+        where = "resources" if refusal.field == "trials_per_gpu" else corner.path
+        yield f"{where}.{refusal.field}", refusal.reason
+
+
+def _too_long(spec: AnySpec, place: Place, corner: Corner) -> Reasons:
     """A length in epochs is known only here; every such trial would end at its limit."""
-    if most is not None and steps > most:
-        reason = f"limits.steps must be at least the {steps:,} steps of a trial, got {most:,}"
-        field = FieldOut(path="limits.steps", reason=reason)
-        raise ApiError(422, "ConfigDoesNotFit", reason, [field])
+    if isinstance(spec, SweepSpec) and spec.limits.steps is not None:
+        steps = check_fits(corner.config, place.info(corner.config.dataset)).num_steps
+        if steps > spec.limits.steps:
+            most = f"at least the {steps:,} steps of a trial, got {spec.limits.steps:,}"
+            yield "limits.steps", f"limits.steps must be {most}"
 
 
 def run_lengths(spec: SweepSpec, settings: Settings) -> set[int]:
     """The lengths, in steps, of trials at the ends of what decides them."""
     infos = {name: dataset_info(name, settings.data_home()) for name in _datasets(spec)}
-    return {check_fits(c, infos[c.dataset]).num_steps for c, _ in _configs(spec)}
+    configs = [corner.config for corner in _corners(spec)]
+    return {check_fits(config, infos[config.dataset]).num_steps for config in configs}
 
 
-def _info(name: str, path: str, home: Path) -> DatasetInfo:
-    try:
-        return dataset_info(name, home)
-    except (DatasetNotFound, DatasetRefused) as error:
-        reason = str(error)
-        raise ApiError(
-            422, "DatasetNotPrepared", reason, [FieldOut(path=path, reason=reason)]
-        ) from error
-
-
-def _datasets(spec: SweepSpec | MatchSpec) -> dict[str, str]:
+def _datasets(spec: AnySpec) -> dict[str, str]:
     """Every data set that a trial may train on -> the field that names it."""
     domain = spec.space.get("dataset") if isinstance(spec, SweepSpec) else None
     varied = _extremes(domain) if domain is not None else []
-    names = dict.fromkeys(config.dataset for config, _ in _configs(spec))
+    names = dict.fromkeys(corner.config.dataset for corner in _corners(spec))
     return {name: "space.dataset" if name in varied else "base.dataset" for name in names}
 
 
@@ -224,14 +243,13 @@ _SIZES = frozenset(
 )
 
 
-def _configs(spec: SweepSpec | MatchSpec) -> list[tuple[TrainConfig, str]]:
-    """The configs at the ends of what matters for fitting, each with the part of the spec."""
+def _corners(spec: AnySpec) -> list[Corner]:
     if isinstance(spec, MatchSpec):
-        return [(spec.source_config, "base")]
+        return [Corner(spec.source_config, "base")]
     if not _SIZES & spec.space.keys():
-        return [(spec.base, "base")]
+        return [Corner(spec.base, "base")]
     base = spec.base.model_dump(exclude_unset=True)
-    return [(TrainConfig.model_validate(base | sizes), "space") for sizes in _sizes(spec)]
+    return [Corner(TrainConfig.model_validate(base | sizes), "space") for sizes in _sizes(spec)]
 
 
 def _sizes(spec: SweepSpec) -> list[dict[str, Any]]:
