@@ -1,32 +1,21 @@
 """How fast trials of a shape were on a card, measured on earlier trials of any sweep.
 
-A shape is what decides the time of a step: network, data set, batch, precision, share of the card.
+A shape is what decides the time of a step (``sweeps.spec.step_shape``), and the share of the card.
 Nothing is extrapolated: where no such trial was trained the rate is not known.
 """
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from sweeps.records import Sweep, Trial, TrialState
+from sweeps.spec.step_shape import may_have_shape, rough_shape
 from sweeps.store.store import Store
 from worker.config.train_config import TrainConfig
 
-#: Fields of a resolved config that decide how long a step takes; the optimizer adds little.
-SHAPE = (
-    "dataset",
-    "network",
-    "depth",
-    "widen_factor",
-    "recipe",
-    "shortcut",
-    "batch_size",
-    "precision",
-    "deterministic",
-)
 #: Sweeps that are looked through, newest first, those of them whose trials are read, and those
 #: that turn out to be of the shape: this many say enough.
 _SWEEPS, _READ, _ENOUGH = 200, 25, 5
@@ -54,13 +43,14 @@ class Earlier:
 
 def earlier(store: Store, config: TrainConfig, *, gpus: float, metric: str) -> Earlier:
     """What trials of this shape, on this share of a GPU, took and how far seeds lay apart."""
-    shape = shape_of(config.resolved().stored())
+    resolved = config.resolved().stored()
+    shape = rough_shape(resolved)
     seconds: dict[str, list[float]] = defaultdict(list)
     deviations = []
-    likely = (s for s in _recent(store) if _may_have(s, shape, gpus))
+    likely = (s for s in _recent(store) if _may_have(s, resolved, gpus))
     found = 0
     for sweep in islice(likely, _READ):
-        trials = [t for t in _complete(store, sweep) if shape_of(t.config) == shape]
+        trials = [t for t in _complete(store, sweep) if rough_shape(t.config) == shape]
         if not trials:
             continue
         for card, one in _seconds_per_step(store, sweep.id, trials):
@@ -88,20 +78,11 @@ def _recent(store: Store) -> Iterator[Sweep]:
             return
 
 
-def shape_of(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What of a resolved, stored config decides the time of a step."""
-    return tuple(config.get(name) for name in SHAPE)
-
-
-def _may_have(sweep: Sweep, shape: tuple[Any, ...], gpus: float) -> bool:
+def _may_have(sweep: Sweep, config: dict[str, Any], gpus: float) -> bool:
     """A look at the spec alone: most sweeps are of another shape and need not be read."""
     if (sweep.spec.get("resources") or {}).get("gpus", 0.0) != gpus:
         return False
-    base, space = sweep.spec.get("base") or {}, sweep.spec.get("space") or {}
-    return all(
-        name in space or base.get(name) in (None, value)
-        for name, value in zip(SHAPE, shape, strict=True)
-    )
+    return may_have_shape(sweep.spec.get("base") or {}, sweep.spec.get("space") or {}, config)
 
 
 def _complete(store: Store, sweep: Sweep) -> list[Trial]:

@@ -4,29 +4,12 @@ import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sweeps.batch.plan import BatchRefused
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 _TIME = re.compile(r"(\d{1,2}):(\d{2})")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-#: What decides how long a step takes, beside the machine.
-_SHAPE = (
-    "dataset",
-    "network",
-    "depth",
-    "widen_factor",
-    "shortcut",
-    "batch_size",
-    "optimizer",
-    "gamma_c",
-    "precision",
-    "deterministic",
-    "report_every",
-    "test_evaluation",
-    "validation_fraction",
-)
 #: Runs of one shape differ by a little; an estimate is this much longer.
 _MARGIN = 1.03
 
@@ -40,14 +23,6 @@ def parse_until(text: str, now: datetime) -> datetime:
         raise BatchRefused(f"until must be like 90s, 15m, 2h or 17:30, got {text!r}")
     end = now.replace(hour=int(time[1]), minute=int(time[2]), second=0, microsecond=0)
     return end if end > now else end + timedelta(days=1)
-
-
-def shape_of(config: dict[str, Any]) -> Hashable:
-    """Equal for resolved configs whose steps take equally long on one machine."""
-    values = [config.get(name) for name in _SHAPE]
-    # Whether there is a scaled softmax counts, not its scale.
-    values[_SHAPE.index("gamma_c")] = config.get("gamma_c") is not None
-    return tuple(values)
 
 
 @dataclass(frozen=True)

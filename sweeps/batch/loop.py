@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweeps.batch.clock import Paces, Stopwatch, shape_of
+from sweeps.batch.clock import Paces, Stopwatch
 from sweeps.batch.plan import PlannedRun
 from sweeps.batch.process import Task, utc_now
 from sweeps.batch.results import (
@@ -23,6 +23,7 @@ from sweeps.batch.results import (
     write_result,
 )
 from sweeps.batch.slot import Arrival, Job, Slot
+from sweeps.spec.step_shape import exact_shape
 
 #: Attempts that a run may lose to dying processes.
 MAX_LOST = 3
@@ -131,7 +132,7 @@ class BatchLoop:
         if self.limits.until is None:
             return True
         steps = run.num_steps - newest_step(self.places.run_folder(run))
-        needed = self.paces.estimate(shape_of(run.config.stored()), steps)
+        needed = self.paces.estimate(exact_shape(run.config.stored()), steps)
         return needed is None or time.time() + needed <= self.limits.until
 
     def _give(self, slot: Slot, run: PlannedRun) -> None:
@@ -192,7 +193,7 @@ class BatchLoop:
         assert isinstance(metrics, dict)
         job.metrics = metrics
         job.watch.note(job.step, float(str(message["elapsed"])))
-        self.paces.learn(shape_of(job.run.config.stored()), job.watch.pace())
+        self.paces.learn(exact_shape(job.run.config.stored()), job.watch.pace())
         if time.monotonic() - self._said_at.get(slot.index, 0.0) >= self.limits.progress_seconds:
             self._said_at[slot.index] = time.monotonic()
             self._say(slot, _progress(job))

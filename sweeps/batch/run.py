@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sweeps.batch.clock import Pace, Paces, parse_until, shape_of
+from sweeps.batch.clock import Pace, Paces, parse_until
 from sweeps.batch.loop import BatchLoop, Limits, Places
 from sweeps.batch.plan import BatchRefused, PlannedRun, plan_runs, read_specs
 from sweeps.batch.results import (
@@ -33,6 +33,7 @@ from sweeps.batch.shared_card import host_key, runs_at_once
 from sweeps.batch.slot import Arrival, Slot, cpu_threads, gpu_names
 from sweeps.batch.specs import keep_specs
 from sweeps.batch.table import outcome_table
+from sweeps.spec.step_shape import exact_shape
 from worker.data.prepared import default_home
 from worker.stop_signal import handled
 
@@ -177,7 +178,7 @@ def _learn(paces: Paces, machine: str, out: Path) -> None:
         where = "card" if result.provenance.get("device") == "cuda" else "host"
         if result.provenance.get(where) == machine and result.seconds_per_step is not None:
             pace = Pace(result.start_seconds or 0.0, result.seconds_per_step)
-            paces.learn(shape_of(result.config), pace)
+            paces.learn(exact_shape(result.config), pace)
 
 
 def _outcome(runs: Sequence[PlannedRun], out: Path, loop: BatchLoop) -> BatchOutcome:

@@ -100,14 +100,27 @@ def test_a_share_of_a_card_costs_its_share(client, spec, train):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"resources": {"gpus": 0.5}}, {"base": {"depth": 16}}, {"base": {"batch_size": 4}}],
-    ids=["share", "depth", "batch"],
+    [
+        {"resources": {"gpus": 0.5}},
+        {"base": {"depth": 16}},
+        {"base": {"batch_size": 4}},
+        {"base": {"report_every": 2}},
+        {"base": {"test_evaluation": "curve"}},
+        {"base": {"validation_fraction": 0.5}},
+    ],
+    ids=["share", "depth", "batch", "reports", "test set", "validation set"],
 )
 def test_another_shape_says_nothing(client, spec, train, changes):
     train("H100", 0.5)
     changed = changes | ({"base": spec["base"] | changes["base"]} if "base" in changes else {})
 
     assert forecast(client, spec, **changed)["gpu_hours"] is None
+
+
+def test_trials_of_another_scale_of_the_softmax_are_of_the_same_shape(client, spec, train):
+    train("H100", 0.5, base=spec["base"] | {"gamma_c": 0.5})
+
+    assert forecast(client, spec)["gpu_hours"] == pytest.approx(160 * 0.5 / 3600)
 
 
 def test_an_interrupted_trial_is_no_measure(client, spec, train):

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from sweeps.batch.clock import Pace, Paces, Stopwatch, parse_until, shape_of
+from sweeps.batch.clock import Pace, Paces, Stopwatch, parse_until
 from sweeps.batch.plan import BatchRefused, plan_runs, read_specs, spec_points
 from sweeps.batch.specs import keep_specs, kept_spec, spec_path
 from sweeps.search.fixed_points import fixed_points
 from sweeps.spec.presets import preset_names, read_preset
+from sweeps.spec.step_shape import exact_shape
 from sweeps.spec.sweep_spec import SweepSpec
 from tests.sweeps.batch.batch_cases import ROOT, spec, write_spec
 from worker.data.fetch import prepare_digits
@@ -187,13 +188,13 @@ def test_a_pace_tells_the_start_from_the_steps() -> None:
 
 def test_an_estimate_is_of_the_shape_and_scales_with_the_steps_left() -> None:
     paces, config = Paces(), SweepSpec.model_validate(spec()).config({"optimizer": "sgd"}, 0)
-    shape = shape_of(config.stored())
+    shape = exact_shape(config.stored())
     other = config.model_copy(update={"depth": 16})
     paces.learn(shape, Pace(2.0, 0.5))
 
     assert paces.estimate(shape, 100) == pytest.approx(52 * 1.03)
-    assert paces.estimate(shape_of(other.stored()), 100) is None
-    assert shape_of(config.model_copy(update={"seed": 5}).stored()) == shape
+    assert paces.estimate(exact_shape(other.stored()), 100) is None
+    assert exact_shape(config.model_copy(update={"seed": 5}).stored()) == shape
 
 
 _BLOCKED = [
