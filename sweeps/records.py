@@ -3,6 +3,7 @@
 A record is a value: nothing that comes back from the store changes later.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -44,9 +45,13 @@ class TrialState(StrEnum):
         return self not in (TrialState.WAITING, TrialState.RUNNING)
 
 
+#: How the exit cause of an attempt begins that ended with its worker or its driver.
+LOST = "lost: "
 #: Exit causes of attempts that ended with their driver, through no fault of their worker.
-DRIVER_LOST = "lost: the driver stopped without a word"
-SUPERSEDED = "lost: another attempt was started"
+DRIVER_LOST = f"{LOST}the driver stopped without a word"
+SUPERSEDED = f"{LOST}another attempt was started"
+#: Attempts at a trial whose worker dies under it, in a service and in a batch.
+MAX_ATTEMPTS = 3
 
 Kind = Literal["sweep", "match"]
 #: What a person asked of a sweep and the runner has yet to carry out.
@@ -116,6 +121,21 @@ class Attempt:
     #: Host, pid, git commit, versions, card, data checksum, peak memory in bytes.
     provenance: dict[str, Any]
     mlflow_run_id: str | None
+
+
+def losses(ends: Iterable[tuple[TrialState, str]]) -> int:
+    """How many workers in a row died under a trial, by state and exit cause of its attempts.
+
+    The attempts come in order, from any driver. Those that ended with their driver, were stopped or
+    still run do not count; one that settled the trial, so that a person let it wait again, starts
+    the count anew.
+    """
+    count = 0
+    for state, cause in ends:
+        if state != TrialState.FAILED or cause in (DRIVER_LOST, SUPERSEDED):
+            continue
+        count = (count + 1) % MAX_ATTEMPTS if cause.startswith(LOST) else 0
+    return count
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ray.tune import get_context
 from worker.card_sharing.client import hosted_reports
 from worker.card_sharing.protocol import host_address
 from worker.report import Report
-from worker.training.trial import trial_turns
+from worker.training.trial import trial_reports
 
 #: What Tune's strict check and schedulers see when a report has no finite objective.
 WORST = 1e9
@@ -54,12 +54,8 @@ def trainable(params: dict[str, Any]) -> None:
 
 def _reports(task: dict[str, Any]) -> Generator[Report, None, None]:
     if task.get("trials_per_gpu", 1) > 1:
-        yield from hosted_reports(task, host_address(_host_key()))
-        return
-    with closing(trial_turns(task)) as turns:
-        for item in turns:
-            if isinstance(item, Report):
-                yield item
+        return hosted_reports(task, host_address(_host_key()))
+    return trial_reports(task)
 
 
 def _host_key() -> str:

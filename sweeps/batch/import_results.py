@@ -210,7 +210,7 @@ def import_key(spec: SweepSpec) -> str:
 def _trial(run: RunResult, member: Membership, metric: str) -> ImportedTrial:
     state = TrialState(run.state)
     is_complete = state == TrialState.COMPLETE
-    attempts = [_attempt(note, _lost_or_stopped(note)) for note in run.attempts[:-1]]
+    attempts = [_attempt(note, note.state) for note in run.attempts[:-1]]
     return ImportedTrial(
         point=member.point,
         seed=run.seed,
@@ -228,11 +228,6 @@ def _trial(run: RunResult, member: Membership, metric: str) -> ImportedTrial:
         attempts=(*attempts, _attempt(run.attempts[-1], state)),
         provenance=run.provenance,
     )
-
-
-def _lost_or_stopped(note: AttemptNote) -> TrialState:
-    """How an attempt ended after which there was another."""
-    return TrialState.FAILED if note.exit_cause.startswith("lost") else TrialState.CANCELLED
 
 
 def _attempt(note: AttemptNote, state: TrialState) -> ImportedAttempt:

@@ -13,25 +13,25 @@ from pathlib import Path
 
 from sweeps.batch.clock import Paces, Stopwatch
 from sweeps.batch.plan import PlannedRun
-from sweeps.batch.process import Task, utc_now
+from sweeps.batch.process import Task
 from sweeps.batch.results import (
     AttemptNote,
     RunResult,
+    attempt_note,
     read_attempts,
+    result_of,
     result_path,
     write_attempts,
     write_result,
 )
 from sweeps.batch.slot import Arrival, Job, Slot
+from sweeps.records import LOST, MAX_ATTEMPTS, losses
 from sweeps.spec.step_shape import exact_shape
 
-#: Attempts that a run may lose to dying processes.
-MAX_LOST = 3
 #: Processes of a slot that may end before they are ready.
 MAX_FALSE_STARTS = 3
 #: Seconds that a process has to write a checkpoint and end.
 GRACE_SECONDS = 60.0
-_LOST = "lost"
 
 
 @dataclass(frozen=True)
@@ -237,15 +237,15 @@ class BatchLoop:
         folder = self.places.run_folder(job.run)
         if result_path(self.places.out, job.run.config_key, job.run.config.seed).exists():
             return  # it died after its work was done
-        attempts = [*job.attempts, _note(job, f"{_LOST}: {why}")]
-        lost = sum(attempt.exit_cause.startswith(_LOST) for attempt in attempts)
+        attempts = [*job.attempts, _note(job, f"{LOST}{why}")]
+        lost = losses((attempt.state, attempt.exit_cause) for attempt in job.attempts) + 1
         self._say(slot, f"{why}; attempt {len(attempts)} is lost")
-        if lost < MAX_LOST:
+        if lost < MAX_ATTEMPTS:
             write_attempts(folder, attempts)
             self.pending.insert(0, job.run)
             return
         self.finished += 1
-        write_result(self.places.out, _failed(job, attempts, f"{_LOST} {lost} times, {why}"))
+        write_result(self.places.out, _failed(job, attempts, f"lost {lost} times, {why}"))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _keep_time(self) -> None:
@@ -270,15 +270,8 @@ def newest_step(folder: Path) -> int:
 
 
 def _note(job: Job, exit_cause: str) -> AttemptNote:
-    seconds = time.monotonic() - job.began
-    now = time.time()
-    return AttemptNote(
-        number=len(job.attempts) + 1,
-        started_at=_rfc3339(now - seconds),
-        finished_at=utc_now(),
-        exit_cause=exit_cause,
-        seconds=round(seconds, 3),
-        from_step=job.from_step,
+    return attempt_note(
+        job.attempts, began=job.began, from_step=job.from_step, exit_cause=exit_cause
     )
 
 
@@ -290,22 +283,16 @@ def _closed(attempt: AttemptNote) -> AttemptNote:
 
 
 def _failed(job: Job, attempts: list[AttemptNote], cause: str) -> RunResult:
-    config = job.run.config.stored()
-    return RunResult(
-        config=config,
-        config_key=job.run.config_key,
-        seed=config["seed"],
-        specs=list(job.run.specs),
+    return result_of(
+        job.run.config.stored(),
+        attempts,
+        specs=job.run.specs,
         state="failed",
         exit_cause=cause,
-        step=job.step,
         num_steps=job.run.num_steps,
+        step=job.step,
         metrics=job.metrics,
         curves=[],
-        attempts=attempts,
-        started_at=attempts[0].started_at,
-        finished_at=attempts[-1].finished_at,
-        seconds=round(sum(attempt.seconds for attempt in attempts), 3),
         provenance={"process": "ndsweep batch"},
     )
 
@@ -327,10 +314,3 @@ def _metrics(job: Job) -> str:
         elif name == "train_loss":
             shown.append(f"{name} {value:.4g}")
     return "  ".join(shown)
-
-
-def _rfc3339(seconds: float) -> str:
-    from datetime import UTC, datetime
-
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,20 +17,26 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 from sweeps.batch.clock import Stopwatch
 from sweeps.batch.plan import Membership
-from sweeps.batch.results import AttemptNote, RunResult, RunState, curves_of, write_result
+from sweeps.batch.results import (
+    AttemptNote,
+    RunState,
+    attempt_note,
+    curves_of,
+    result_of,
+    write_result,
+)
 from sweeps.batch.shared_card import hosted_run
 from worker.card_sharing.client import HostedError
 from worker.checkpoints.report_journal import ReportJournal
-from worker.config.train_config import TrainConfig, config_key
+from worker.config.train_config import config_key
 from worker.errors import HostLost
 from worker.report import Report
 from worker.stop_signal import set_by_signals
@@ -66,11 +72,6 @@ class Task:
         return asdict(self)
 
 
-def utc_now() -> str:
-    """This moment, as times are written everywhere."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 class _Run:
     """One attempt at a run."""
 
@@ -78,14 +79,14 @@ class _Run:
         self._task, self._stopping, self._send = task, stopping, send
         self._reports: dict[int, Report] = {}
         self._provenance: dict[str, Any] = {}
-        self._began, self._started_at = time.monotonic(), utc_now()
+        self._began = time.monotonic()
         self._watch = Stopwatch(task.from_step)
 
     def train(self) -> bool:
         """Train to an end, or to a checkpoint. False after an error that may have spoilt more."""
         task = self._task
         try:
-            last = self._hosted() if task.host else self._here()
+            last = self._follow()
         except HostLost as error:
             self._send({"event": "lost", "reason": str(error)[-2000:]})
             return True
@@ -105,13 +106,20 @@ class _Run:
             self._finish("complete", "complete")
         return True
 
-    def _here(self) -> Report | None:
-        journal = ReportJournal(self._task.checkpoints)
-        last = self._replay(journal)
-        return self._go_on(journal) if last is None or last.status == "running" else last
+    def _follow(self) -> Report | None:
+        """Train, and take in every report; return the last."""
+        # These come first, all at once: they say nothing of how fast this attempt is.
+        before = sum(1 for _ in ReportJournal(self._task.checkpoints).replay())
+        last = None
+        with closing(self._trained()) as reports:
+            for index, last in enumerate(reports):
+                self._note(last)
+                if index >= before:
+                    self._tell(last)
+        return last
 
-    def _hosted(self) -> Report | None:
-        task, last = self._task, None
+    def _trained(self) -> Generator[Report, None, None]:
+        task = self._task
         described = {
             "config": task.config,
             "device": task.device,
@@ -120,37 +128,11 @@ class _Run:
             "data_home": task.data_home,
             "trials_per_gpu": task.trials_per_gpu,
         }
-        with closing(hosted_run(described, task.host, self._is_time_to_stop)) as reports:
-            for last in reports:
-                self._note(last)
-                self._tell(last)
-        return last
+        if task.host:
+            return hosted_run(described, task.host, self._is_time_to_stop)
+        from worker.training.trial import trial_reports  # loads torch
 
-    def _replay(self, journal: ReportJournal) -> Report | None:
-        """What attempts before this one reported."""
-        last = None
-        for last in journal.replay():
-            self._note(last)
-        return last
-
-    def _go_on(self, journal: ReportJournal) -> Report | None:
-        from worker.training.train import train  # loads torch
-
-        task, last = self._task, None
-        config = TrainConfig.model_validate({**task.config, "device": task.device})
-        reports = train(
-            config,
-            data_home=task.data_home,
-            checkpoint_dir=task.checkpoints,
-            checkpoint_seconds=task.checkpoint_seconds,
-            stop=self._is_time_to_stop,
-        )
-        with closing(reports):
-            for last in reports:
-                journal.append(last)
-                self._note(last)
-                self._tell(last)
-        return last
+        return trial_reports(described, self._is_time_to_stop)
 
     def _is_time_to_stop(self) -> bool:
         deadline = self._task.deadline
@@ -171,31 +153,20 @@ class _Run:
         reports = [self._reports[step] for step in sorted(self._reports)]
         last = reports[-1] if reports else None
         before = [AttemptNote.model_validate(note) for note in task.attempts]
-        attempt = AttemptNote(
-            number=len(before) + 1,
-            started_at=self._started_at,
-            finished_at=utc_now(),
-            exit_cause=cause,
-            seconds=round(time.monotonic() - self._began, 3),
-            from_step=task.from_step,
+        attempt = attempt_note(
+            before, began=self._began, from_step=task.from_step, exit_cause=cause
         )
-        attempts = [*before, attempt]
-        result = RunResult(
-            config=task.config,
-            config_key=config_key(task.config),
-            seed=task.config["seed"],
+        result = result_of(
+            task.config,
+            [*before, attempt],
             specs=[Membership.model_validate(spec) for spec in task.specs],
             state=state,
             exit_cause=cause,
-            step=last.step if last else 0,
             num_steps=task.num_steps,
+            step=last.step if last else 0,
             diverged_at_step=last.diverged_at_step if last else None,
             metrics=last.metrics if last else {},
             curves=curves_of(reports),
-            attempts=attempts,
-            started_at=attempts[0].started_at,
-            finished_at=attempt.finished_at,
-            seconds=round(sum(note.seconds for note in attempts), 3),
             seconds_per_step=pace.seconds_per_step if pace else None,
             start_seconds=pace.start_seconds if pace else None,
             provenance=_with_machine(self._provenance, task.git_commit),

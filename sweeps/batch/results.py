@@ -2,15 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.batch.plan import Membership
+from sweeps.records import LOST, TrialState
 from sweeps.store.queries.thinning import thin
 from worker.atomic_file import whole_file
+from worker.config.train_config import config_key
 from worker.report import Report
 
 #: Points of one curve in a file, at most.
@@ -42,6 +46,11 @@ class AttemptNote(BaseModel):
     exit_cause: str
     seconds: float
     from_step: int
+
+    @property
+    def state(self) -> TrialState:
+        """How it ended, if there was another attempt after it."""
+        return TrialState.FAILED if self.exit_cause.startswith(LOST) else TrialState.CANCELLED
 
 
 class RunResult(BaseModel):
@@ -158,6 +167,52 @@ def curves_of(reports: Iterable[Report]) -> list[Curves]:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
+
+
+def attempt_note(
+    before: Sequence[AttemptNote], *, began: float, from_step: int, exit_cause: str
+) -> AttemptNote:
+    """The attempt that follows ``before`` and ends now. ``began`` is on the monotonic clock."""
+    seconds, now = time.monotonic() - began, datetime.now(UTC)
+    return AttemptNote(
+        number=len(before) + 1,
+        started_at=_rfc3339(now - timedelta(seconds=seconds)),
+        finished_at=_rfc3339(now),
+        exit_cause=exit_cause,
+        seconds=round(seconds, 3),
+        from_step=from_step,
+    )
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def result_of(
+    config: dict[str, Any],
+    attempts: Sequence[AttemptNote],
+    *,
+    specs: Iterable[Membership],
+    state: RunState,
+    exit_cause: str,
+    num_steps: int,
+    **found: Any,
+) -> RunResult:
+    """The result of a run that ended with the last of its attempts; ``found`` are other fields."""
+    return RunResult(
+        config=config,
+        config_key=config_key(config),
+        seed=config["seed"],
+        specs=list(specs),
+        state=state,
+        exit_cause=exit_cause,
+        num_steps=num_steps,
+        attempts=list(attempts),
+        started_at=attempts[0].started_at,
+        finished_at=attempts[-1].finished_at,
+        seconds=round(sum(attempt.seconds for attempt in attempts), 3),
+        **found,
+    )
 
 
 def write_attempts(folder: Path, attempts: list[AttemptNote]) -> None:

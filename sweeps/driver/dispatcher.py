@@ -26,7 +26,7 @@ from sweeps.driver.store_writer import Ending, StoreWriter
 from sweeps.driver.trial_queue import TrialQueue
 from sweeps.errors import StoreUnavailable
 from sweeps.places import Places
-from sweeps.records import Claim, Trial, TrialState
+from sweeps.records import Claim, Trial, TrialState, losses
 from sweeps.search.early_stopping import PointScheduler
 from sweeps.search.protocol import Proposer
 from sweeps.store.store import Store
@@ -110,7 +110,10 @@ class Dispatcher:
     def replay(self) -> None:
         """Feed the proposer with what the store has; queue what is unfinished."""
         tried = self._store.open_attempts(self._sweep_id)
-        self._losses = {number: outcomes.losses(attempts) for number, attempts in tried.items()}
+        self._losses = {
+            number: losses((attempt.state, attempt.exit_cause) for attempt in attempts)
+            for number, attempts in tried.items()
+        }
         self._queue.replay()
 
     @property

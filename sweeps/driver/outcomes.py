@@ -1,13 +1,13 @@
 """Reports of a trial, checked before the store, and what the ends of attempts and sweeps mean."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from sweeps.driver.store_writer import Ending
-from sweeps.records import DRIVER_LOST, SUPERSEDED, Attempt, SweepState, TrialState
+from sweeps.records import LOST, MAX_ATTEMPTS, SweepState, TrialState
 from worker.report import Report
 
 
@@ -48,14 +48,6 @@ def describe_error(error: BaseException) -> str:
     return f"out of memory: {line}"[:500] if memory else line[:500]
 
 
-#: Attempts at a trial whose worker dies under it.
-MAX_ATTEMPTS = 3
-
-#: How the cause of a lost attempt begins, and those that no worker's death is behind.
-_LOST = "lost: "
-
-_NOT_TO_BLAME = (DRIVER_LOST, SUPERSEDED)
-
 #: Why a driver ends its sweep early: a person asked, a limit was reached, another driver may take
 #: over ("leave") or already has ("lost"). A later one in this list overrides an earlier one.
 Stop = Literal["leave", "limit", "pause", "cancel", "lost"]
@@ -84,25 +76,10 @@ def failed(cause: str) -> Ending:
 
 def lost(error: BaseException, attempts: int) -> Ending:
     """The end of an attempt whose worker died: tried again, ``MAX_ATTEMPTS`` times in all."""
-    cause = f"{_LOST}{describe_error(error)}"
+    cause = f"{LOST}{describe_error(error)}"
     if attempts < MAX_ATTEMPTS:
         return Ending(TrialState.FAILED, TrialState.WAITING, cause)
     return failed(f"{cause} (attempt {attempts} of {MAX_ATTEMPTS})")
-
-
-def losses(attempts: Sequence[Attempt]) -> int:
-    """How many workers in a row died under a trial, by its attempts in order, any driver's.
-
-    Attempts that ended with their driver do not count; one that settled the trial, so that a person
-    let it wait again, starts the count anew.
-    """
-    count = 0
-    for attempt in attempts:
-        if attempt.state != TrialState.FAILED or attempt.exit_cause in _NOT_TO_BLAME:
-            continue
-        is_loss = attempt.exit_cause.startswith(_LOST)
-        count = (count + 1) % MAX_ATTEMPTS if is_loss else 0
-    return count
 
 
 def reached(state: TrialState, cause: str) -> Ending:

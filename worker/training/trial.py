@@ -1,7 +1,7 @@
 """One trial as a driver describes it: its run, behind the reports of the attempts before."""
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
@@ -15,14 +15,27 @@ from worker.training.train import CHECKPOINT_SECONDS, train_in_turns
 _LOG = logging.getLogger(__name__)
 
 
-def trial_turns(task: dict[str, Any]) -> Generator[Report | Turn, None, None]:
+def trial_reports(
+    task: dict[str, Any], stop: Callable[[], bool] | None = None
+) -> Generator[Report, None, None]:
+    """Run a trial in this process and yield its reports: ``trial_turns`` without the turns."""
+    with closing(trial_turns(task, stop)) as turns:
+        for item in turns:
+            if isinstance(item, Report):
+                yield item
+
+
+def trial_turns(
+    task: dict[str, Any], stop: Callable[[], bool] | None = None
+) -> Generator[Report | Turn, None, None]:
     """Run a trial and yield its reports, and the turn between them.
 
     ``task`` is what ``worker.tune_trainable`` is given. What may be left out of it: ``threads``,
     torch's for a run on a CPU (0 = as they are), ``checkpoint_seconds`` between two checkpoints,
-    ``stopped_by``, whose requests to stop are heard, and ``measurement``. An attempt that goes on
-    where another ended first reports again what that one did. Without a final report a stop was
-    requested; the checkpoint stands.
+    ``stopped_by``, whose requests to stop are heard, and ``measurement``. If ``stop`` is given, it
+    says when to stop instead of these requests. An attempt that goes on where another ended first
+    reports again what that one did. Without a final report a stop was requested; the checkpoint
+    stands.
     """
     config = TrainConfig.model_validate({**task["config"], "device": task["device"]})
     measurement = task.get("measurement")
@@ -32,7 +45,7 @@ def trial_turns(task: dict[str, Any]) -> Generator[Report | Turn, None, None]:
         checkpoint_dir=task["checkpoint_dir"],
         checkpoint_seconds=task.get("checkpoint_seconds", CHECKPOINT_SECONDS),
         measurement=Measurement.model_validate(measurement) if measurement else None,
-        stop=StopFile(task["checkpoint_dir"], task.get("stopped_by", "")),
+        stop=stop or StopFile(task["checkpoint_dir"], task.get("stopped_by", "")),
         threads=task.get("threads", 0),
     )
     journal = ReportJournal(task["checkpoint_dir"])

@@ -21,6 +21,7 @@ from worker.card_sharing.client import HostedError
 from worker.card_sharing.protocol import host_address
 from worker.checkpoints.report_journal import ReportJournal
 from worker.data.fetch import prepare_digits
+from worker.report import Report
 
 SHARED = {"gpus": 1, "trials_per_gpu": 2}
 
@@ -123,6 +124,24 @@ def test_specs_that_want_different_shares_are_refused(tmp_path: Path) -> None:
         runs_at_once(read_specs([shared, alone]))
 
 
+def hosted_task(folder: Path, from_step: int = 0) -> batch_process.Task:
+    """A run that the host of its card trains."""
+    return batch_process.Task(
+        config=TrainConfig(dataset="digits", steps=4).resolved().stored(),
+        device="cpu",
+        specs=[],
+        num_steps=4,
+        attempts=[],
+        from_step=from_step,
+        checkpoints=str(folder / "checkpoints"),
+        checkpoint_seconds=60.0,
+        out=str(folder),
+        data_home=str(folder),
+        deadline=None,
+        host="host",
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
@@ -138,24 +157,32 @@ def test_a_run_that_fails_in_the_host_says_why_and_leaves_its_process_to_the_nex
         raise error
 
     monkeypatch.setattr(batch_process, "hosted_run", fail)
-    config = TrainConfig(dataset="digits", steps=4).resolved().stored()
-    task = batch_process.Task(
-        config=config,
-        device="cpu",
-        specs=[],
-        num_steps=4,
-        attempts=[],
-        from_step=0,
-        checkpoints=str(tmp_path / "checkpoints"),
-        checkpoint_seconds=60.0,
-        out=str(tmp_path),
-        data_home=str(tmp_path),
-        deadline=None,
-        host="host",
+    told: list[dict[str, object]] = []
+
+    assert batch_process._Run(hosted_task(tmp_path), threading.Event(), told.append).train()
+    assert [(t["event"], t["state"], t["exit_cause"]) for t in told] == [
+        ("finished", "failed", cause)
+    ]
+
+
+def test_reports_of_the_attempt_before_are_no_measure_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is of step 1; steps 2 and 3 were reported before the attempt was lost."""
+    steps = [
+        Report(step=n, num_steps=4, status="complete" if n == 4 else "running", metrics={"a": n})
+        for n in (1, 2, 3, 4)
+    ]
+    task = hosted_task(tmp_path, from_step=1)
+    journal = ReportJournal(task.checkpoints)
+    for report in steps[:3]:
+        journal.append(report)
+    monkeypatch.setattr(
+        batch_process, "hosted_run", lambda *_: (r for r in [*steps[:3], *steps[1:]])
     )
     told: list[dict[str, object]] = []
 
     assert batch_process._Run(task, threading.Event(), told.append).train()
-    assert [(t["event"], t["state"], t["exit_cause"]) for t in told] == [
-        ("finished", "failed", cause)
-    ]
+    assert [t["step"] for t in told if t["event"] == "report"] == [2, 3, 4]
+    (result,) = read_results(tmp_path)
+    assert result.curve("a") == [(1, 1), (2, 2), (3, 3), (4, 4)]
