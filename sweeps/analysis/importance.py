@@ -13,7 +13,7 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import create_trial
 
 from sweeps.records import Point
-from sweeps.search.proposer import distributions, encoded
+from sweeps.search.optuna_samplers import distributions, encoded
 from sweeps.spec.branches import Branch
 from sweeps.spec.sweep_spec import SweepSpec
 

@@ -5,7 +5,7 @@ a batch that ends early leaves whole sets. What two specs have in common is run 
 Optuna for grids and for points that the spec lists itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.errors import SweepsError
-from sweeps.spec.branches import grid
+from sweeps.search.proposer import fixed_points
 from sweeps.spec.refusals import in_words, shown
 from sweeps.spec.sweep_spec import MODELS, SweepSpec, load_spec_text
 from worker.config.train_config import FieldError, TrainConfig
@@ -135,50 +135,13 @@ def spec_points(spec: SweepSpec) -> Iterator[dict[str, Any]]:
 
     Raises BatchRefused for points that need Optuna where it is not.
     """
-    seen: set[str] = set()
-    wanted = spec.num_points_planned()
-    for params in _sequence(spec):
-        key = spec.config(params, spec.base.seed).key()
-        if key not in seen:
-            seen.add(key)
-            yield params
-        if len(seen) == wanted:
-            return
-
-
-def _sequence(spec: SweepSpec) -> Iterable[dict[str, Any]]:
-    # The caller stops here where these are all.
-    yield from (spec.canonical(params) for params in spec.initial_points)
-    if spec.sampler == "grid":
-        yield from _grid(spec)
-    elif spec.sampler in ("random", "qmc"):
-        yield from _drawn(spec)
-
-
-def _grid(spec: SweepSpec) -> Iterator[dict[str, Any]]:
-    """Branches take turns, as in a search: the one that has given the fewest is next."""
-    arms = {branch.number: grid(branch) for branch in spec.branches()}
-    given = dict.fromkeys(arms, 0)
-    while arms:
-        number = min(arms, key=lambda n: (given[n], n))
-        params = next(arms[number], None)
-        if params is None:
-            del arms[number]
-            continue
-        if params not in spec.initial_points:
-            given[number] += 1
-            yield params
-
-
-def _drawn(spec: SweepSpec) -> Iterator[dict[str, Any]]:
     try:
-        from sweeps.search.fixed_points import fixed_points
+        yield from fixed_points(spec)
     except ModuleNotFoundError as error:
         raise BatchRefused(
             f"{spec.name}: sampler {spec.sampler!r} needs the package {error.name!r}, which is not "
             "here; use sampler grid, or list the points in initial_points"
         ) from error
-    yield from fixed_points(spec)
 
 
 def _override(spec: SweepSpec, replicates: int | None, seed_offset: int) -> SweepSpec:

@@ -338,7 +338,7 @@ def _wait_for_claim(leaving: threading.Event) -> Claim | None:
     """
     # Loaded ahead of need.
     import sweeps.driver.ray_tune
-    import sweeps.search.proposer  # noqa: F401
+    import sweeps.search.optuna_samplers  # noqa: F401
 
     printed = ""
     while not leaving.is_set():

@@ -12,11 +12,13 @@ import pytest
 from sweeps.batch.clock import Pace, Paces, Stopwatch, parse_until
 from sweeps.batch.plan import BatchRefused, plan_runs, read_specs, spec_points
 from sweeps.batch.specs import keep_specs, kept_spec, spec_path
-from sweeps.search.fixed_points import fixed_points
+from sweeps.search.proposer import SweepProposer
+from sweeps.search.protocol import Proposal
 from sweeps.spec.presets import preset_names, read_preset
 from sweeps.spec.step_shape import exact_shape
 from sweeps.spec.sweep_spec import SweepSpec
 from tests.sweeps.batch.batch_cases import ROOT, spec, write_spec
+from tests.sweeps.sweep_cases import Curves
 from worker.data.fetch import prepare_digits
 
 
@@ -36,11 +38,19 @@ def presets_on_a_grid() -> list[str]:
     return found
 
 
+def searched(spec: SweepSpec) -> list[dict[str, Any]]:
+    """The points that a sweep of the spec proposes, each once, in its order."""
+    proposer, found = SweepProposer(spec, Curves()), {}
+    while isinstance(proposal := proposer.next(), Proposal):
+        found[proposal.point] = proposal.params
+    return list(found.values())
+
+
 @pytest.mark.parametrize("name", presets_on_a_grid())
 def test_a_preset_has_the_points_that_the_search_proposes(name: str) -> None:
     preset = SweepSpec.model_validate(read_preset(name).spec)
 
-    assert list(spec_points(preset)) == list(fixed_points(preset))
+    assert list(spec_points(preset)) == searched(preset)
 
 
 def test_branches_take_turns_where_a_grid_is_cut_short() -> None:
@@ -48,7 +58,7 @@ def test_branches_take_turns_where_a_grid_is_cut_short() -> None:
     values["space"]["lr"] = {"kind": "choice", "values": [0.1, 0.01]}
     short = SweepSpec.model_validate(values)
 
-    assert list(spec_points(short)) == list(fixed_points(short))
+    assert list(spec_points(short)) == searched(short)
     assert [p["optimizer"] for p in spec_points(short)] == ["sgd", "adam", "sgd"]
 
 
@@ -58,7 +68,7 @@ def test_random_points_are_those_of_the_search() -> None:
     drawn = SweepSpec.model_validate(values)
 
     assert len(list(spec_points(drawn))) == 4
-    assert list(spec_points(drawn)) == list(fixed_points(drawn))
+    assert list(spec_points(drawn)) == searched(drawn)
 
 
 def test_the_first_seed_of_every_point_comes_before_the_second_of_any(
