@@ -26,7 +26,7 @@ from benchmarks.sweep.http import http
 from benchmarks.sweep.orchestration import orchestration
 from benchmarks.sweep.parts import Figure, Options, database
 from benchmarks.sweep.store import store
-from sweeps.cluster.head import usable_cpus
+from sweeps.cluster.capacity import usable_cpus
 
 Part = Callable[[Options], list[Figure]]
 

@@ -1,4 +1,4 @@
 """Sweeps without a service: trials in processes, results in files.
 
-May import: analysis, errors, records, search, spec, store.
+May import: analysis, cluster, errors, records, search, spec, store.
 """

@@ -6,7 +6,6 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from sweeps.batch.clock import Stopwatch
 from sweeps.batch.plan import PlannedRun
 from sweeps.batch.process import Task
 from sweeps.batch.results import AttemptNote
+from sweeps.cluster.capacity import usable_cpus
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -175,9 +175,4 @@ def cpu_threads(processes: int) -> int:
     """Torch threads of each of so many processes: what was asked for, or all cores shared."""
     if asked := os.environ.get("OMP_NUM_THREADS", "").strip():
         return max(1, int(asked)) if asked.isdigit() else 1
-    cores: Sequence[int] | set[int]
-    try:
-        cores = os.sched_getaffinity(0)
-    except AttributeError:  # not on this system
-        cores = range(os.cpu_count() or 1)
-    return max(1, len(cores) // processes)
+    return max(1, usable_cpus() // processes)

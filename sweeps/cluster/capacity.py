@@ -1,17 +1,33 @@
-"""Whether a trial can ever run on this cluster, and whether a spec's trials fit on its cards.
+"""What machines offer: whether a trial can ever run there, and whether trials fit on a card.
 
 Imports neither ray nor torch, so that the API may ask.
 """
 
+import contextlib
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sweeps.spec.sweep_spec import Resources
 from worker.config.train_config import FieldError, TrainConfig
 from worker.data.prepared import DatasetInfo
 from worker.steps.memory_estimate import check_memory
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use: its affinity, and the quota of its control group."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    else:  # a system without it
+        allowed = os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            allowed = min(allowed, max(1, int(quota) // int(period)))
+    return allowed
 
 
 @dataclass(frozen=True)

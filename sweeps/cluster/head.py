@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from sweeps.cluster.capacity import ClusterShape, NodeShape
+from sweeps.cluster.capacity import ClusterShape, NodeShape, usable_cpus
 from sweeps.cluster.free_port import free_port
 from worker.atomic_file import whole_file
 from worker.stop_signal import set_by_signals
@@ -207,16 +207,6 @@ def free() -> ClusterShape:
 
     nodes = ray._private.state.available_resources_per_node().values()
     return ClusterShape(tuple(NodeShape(n.get("CPU", 0.0), n.get("GPU", 0.0)) for n in nodes))
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use: its affinity, and the quota of its control group."""
-    allowed = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            allowed = min(allowed, max(1, int(quota) // int(period)))
-    return allowed
 
 
 def _command(folder: Path, port: int, num_cpus: int, num_gpus: int | None) -> list[str]:

@@ -1,15 +1,17 @@
 """What a sweep may spend, and what fits on a cluster."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from sweeps.batch.slot import cpu_threads
 from sweeps.cluster import free_port
 from sweeps.cluster import head as cluster
-from sweeps.cluster.capacity import ClusterShape, NodeShape, why_not
+from sweeps.cluster.capacity import ClusterShape, NodeShape, usable_cpus, why_not
 from sweeps.cluster.head import smallest_card
 from sweeps.driver.limits import Limits
 from sweeps.records import Attempt, Trial, TrialState
@@ -196,3 +198,20 @@ def test_a_port_for_later_is_none_that_this_machine_gives_to_whoever_asks_for_an
     # Ray's workers have those up to 19,999.
     assert all(20_000 <= port < 32_768 for port in ports)
     assert free_port.free_port() > 0, "one of those it gives, where it gives nearly all"
+
+
+@pytest.mark.parametrize(
+    ("quota", "cpus"),
+    [("max 100000", 8), ("350000 100000", 3), ("50000 100000", 1), ("1600000 100000", 8)],
+    ids=["none", "three and a half", "half a core", "more than there are"],
+)
+def test_a_driver_and_a_batch_keep_to_the_quota_of_a_container(
+    monkeypatch: pytest.MonkeyPatch, quota: str, cpus: int
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda _: quota)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    assert usable_cpus() == cpus
+    assert cpu_threads(1) == cpus
+    assert cpu_threads(2) == max(1, cpus // 2)
