@@ -29,11 +29,13 @@ from dashboards.wording.plain_text import interval, plain, settings, signed, sym
 from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import objective_metric, optimizer_of
 from sweeps.analysis.arms import Analysis, ArmResult, Estimate, analysis
-from sweeps.records import Sweep, Trial
+from sweeps.records import Sweep
 from sweeps.store.store import Store
 
 #: Points of the leaderboard that a report lists, and arms whose curves it draws.
 TOP_POINTS, MOST_CURVES = 20, 8
+#: Trials that are asked where they ran, at most.
+ASKED_TRIALS = 50
 
 
 def report_document(store: Store, sweep_id: str) -> Document:
@@ -261,9 +263,9 @@ def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:
 
 
 def _provenance(store: Store, sweep: Sweep) -> list[Block]:
-    trials = store.trials(sweep.id, limit=500).items
-    found = [store.trial(sweep.id, trial.number).attempts for trial in _some(trials)]
-    notes = [attempts[-1].provenance for attempts in found if attempts]
+    begun = [trial.number for trial in store.all_trials(sweep.id) if trial.started_at is not None]
+    found = store.attempts_of(sweep.id, _some(begun))
+    notes = [attempts[-1].provenance for attempts in found.values()]
     if not notes:
         return []
     rows = (
@@ -275,10 +277,11 @@ def _provenance(store: Store, sweep: Sweep) -> list[Block]:
     return [Heading("Where it ran"), Table(("what", "found"), rows)]
 
 
-def _some(trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Enough trials to tell where a sweep ran, spread over it."""
-    step = max(1, len(trials) // 50)
-    return trials[::step]
+def _some(trials: Sequence[int]) -> Sequence[int]:
+    """Enough trials to tell where a sweep ran: the first, the last and evenly between them."""
+    if len(trials) <= ASKED_TRIALS:
+        return trials
+    return [trials[i * (len(trials) - 1) // (ASKED_TRIALS - 1)] for i in range(ASKED_TRIALS)]
 
 
 def _data(value: Any) -> str | None:

@@ -8,7 +8,7 @@ tuned, and its best point stands for it. A number chosen as the best of several 
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -239,7 +239,7 @@ def _arm(
 ) -> ArmResult:
     candidates = [point for point in points if point.mean is not None]
     best = min(candidates, key=lambda point: _rank(point, sign), default=None)
-    trials = [] if best is None else _complete_trials(store, sweep.id, best.number)
+    trials = [] if best is None else complete_trials(store.all_trials(sweep.id, point=best.number))
     objective = [t.objective for t in trials if t.objective is not None]
     test = [t.metrics[_TEST] for t in trials if _TEST in t.metrics]
     return ArmResult(
@@ -263,15 +263,10 @@ def _rank(point: Point, sign: float) -> tuple[bool, float, int]:
     return point.state in _OPEN, sign * point.mean, point.number
 
 
-def _complete_trials(store: Store, sweep_id: str, point: int) -> list[Trial]:
-    found: list[Trial] = []
-    cursor: str | None = None
-    while True:
-        page = store.trials(sweep_id, point=point, sort="seed", cursor=cursor, limit=500)
-        found += [trial for trial in page.items if trial.state == TrialState.COMPLETE]
-        cursor = page.next
-        if cursor is None:
-            return found
+def complete_trials(trials: Iterable[Trial]) -> list[Trial]:
+    """Return those that are complete, in the order of their seeds."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    return sorted(complete, key=lambda trial: trial.seed)
 
 
 def _notes(

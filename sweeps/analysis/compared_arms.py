@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from sweeps.analysis.arms import ArmResult, analysis
+from sweeps.analysis.arms import ArmResult, analysis, complete_trials
 from sweeps.errors import SweepStateConflict
 from sweeps.records import Sweep, Trial, TrialState
 from sweeps.spec.model import SpecModel, SweepRef
@@ -136,7 +136,7 @@ def _arms(store: Store, ref: ArmRef, path: str) -> Iterator[Arm]:
     if not numbers:
         raise FieldError(f"{path}.sweep", f"sweep {sweep.id} has no point with a mean")
     for number in numbers:
-        trials = _trials_of_point(store, sweep.id, number)
+        trials = list(store.all_trials(sweep.id, point=number))
         if not trials:
             raise FieldError(f"{path}.point", f"sweep {sweep.id} has no point {number}")
         label = ref.label if len(numbers) == 1 else None
@@ -148,17 +148,6 @@ def _chosen(arm: ArmResult | None) -> tuple[bool, int]:
     return (arm.selected, arm.points) if arm else (False, 1)
 
 
-def _trials_of_point(store: Store, sweep_id: str, point: int) -> list[Trial]:
-    trials: list[Trial] = []
-    cursor: str | None = None
-    while True:
-        page = store.trials(sweep_id, point=point, cursor=cursor, limit=500)
-        trials += page.items
-        cursor = page.next
-        if cursor is None:
-            return trials
-
-
 def _arm(
     store: Store,
     sweep: Sweep,
@@ -167,9 +156,7 @@ def _arm(
     point: int | None,
     chosen: tuple[bool, int],
 ) -> Arm:
-    complete = sorted(
-        (trial for trial in trials if trial.state == TrialState.COMPLETE), key=lambda t: t.seed
-    )
+    complete = complete_trials(trials)
     lost: dict[str, int] = {}
     for trial in trials:
         if trial.state != TrialState.COMPLETE:

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from sweeps.analysis.arms import analyse, estimate
+from sweeps.analysis.arms import analyse, complete_trials, estimate
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.store import Store
 
@@ -34,8 +34,8 @@ def _confirmed(store: Store, sweep: Sweep) -> list[dict[str, Any]]:
     metric = sweep.spec["objective"]["metric"]
     rows = []
     for point in store.all_points(sweep.id):
-        trials = store.trials(sweep.id, point=point.number, sort="seed", limit=500).items
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        trials = list(store.all_trials(sweep.id, point=point.number))
+        complete = complete_trials(trials)
         objective = estimate([t.objective for t in complete if t.objective is not None])
         test = estimate([t.metrics["test_error"] for t in complete if "test_error" in t.metrics])
         rows.append(

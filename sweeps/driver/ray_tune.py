@@ -72,7 +72,7 @@ _LOST = (
     RayActorError,
     WorkerCrashedError,
 )
-#: Sore than 1, or Tune does not buffer; the environment takes whole numbers only.
+#: More than 1, or Tune does not buffer; the environment takes whole numbers only.
 _BUFFER_SECONDS = 1.01
 #: Trials at once where the sweep's share is what limits them.
 _MANY = 1024

@@ -1,8 +1,10 @@
 """Small sweeps in a store, for tests."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from sweeps.records import Attempt, Claim, NewTrial, Sweep, TrialState
+from sweeps.store.commands.imports import ImportedAttempt, ImportedTrial
 from sweeps.store.store import Store
 from worker.report import Report
 
@@ -59,3 +61,25 @@ def run(
         store.record(claim, number, attempt.id, [report(100, error)])
     store.finish_attempt(claim, number, attempt.id, state, state.value, trial_state=state)
     return attempt
+
+
+def finished_trial(seed: int, objective: float, card: str = "card") -> ImportedTrial:
+    """A complete trial of another machine, at the only point of its sweep."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return ImportedTrial(
+        point=0,
+        seed=seed,
+        params={},
+        config={"seed": seed},
+        config_key="key",
+        state=TrialState.COMPLETE,
+        objective=objective,
+        metrics={"validation_error": objective},
+        curves={},
+        step=100,
+        num_steps=100,
+        diverged_at_step=None,
+        exit_cause="complete",
+        attempts=(ImportedAttempt(TrialState.COMPLETE, at, at, "complete"),),
+        provenance={"card": card},
+    )

@@ -104,13 +104,19 @@ class ReadVerbs(Database):
             rows, after = listing.page(conn, query, sort=sort, cursor=cursor, limit=limit)
         return Page([point_of(row) for row in rows], after)
 
-    def all_trials(self, sweep_id: str) -> Iterator[Trial]:
-        """Yield every trial by number, without attempts, holding few in memory."""
+    def all_trials(self, sweep_id: str, *, point: int | None = None) -> Iterator[Trial]:
+        """Yield every trial, or every one of a point, by number, holding few in memory.
+
+        Their attempts are left out.
+        """
         after = -1
+        chosen = trials.c.sweep_id == sweep_id
+        if point is not None:
+            chosen &= trials.c.point == point
         while True:
             query = (
                 sa.select(trials)
-                .where(trials.c.sweep_id == sweep_id, trials.c.number > after)
+                .where(chosen, trials.c.number > after)
                 .order_by(trials.c.number)
                 .limit(_BATCH)
             )

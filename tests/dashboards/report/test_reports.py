@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
@@ -20,9 +21,10 @@ from dashboards.wording.plain_text import plain, settings, signed
 from service.cli.app import app
 from sweeps.analysis.arms import analysis
 from sweeps.errors import SweepNotFound
-from tests.dashboards.conftest import Seeded
+from tests.dashboards.conftest import Seeded, open_store
 from tests.dashboards.paper.paper_results import write_made_up
 from tests.dashboards.seeding_match import match_result
+from tests.sweeps.store_cases import SPEC, finished_trial
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +149,15 @@ def test_a_sweep_s_report_says_what_was_varied_and_where_it_ran(sweep_report: Do
     assert "where optimizer is ndadam" in text
     assert "## Where it ran" in text
     assert re.search(r"Trials: \d+ complete", text)
+
+
+def test_where_a_sweep_ran_is_asked_of_trials_from_the_first_to_the_last(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    found = [finished_trial(seed, 0.5, "first" if seed < 500 else "last") for seed in range(600)]
+    spec = SPEC | {"space": {}}
+    made = store.import_sweep(spec, found, key="k", name="n", tags=(), notes="", num_trials=600)
+
+    assert "| card | first, last |" in to_markdown(report_document(store, made.sweep.id))
 
 
 def test_a_condition_on_what_is_off_is_said_in_words(seeded: Seeded) -> None:

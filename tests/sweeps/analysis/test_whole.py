@@ -9,8 +9,9 @@ from sweeps.analysis.importance import FEWEST_POINTS, ped_anova
 from sweeps.analysis.rung_correlation import ranks, spearman
 from sweeps.analysis.whole import driver_analysis, full_analysis
 from sweeps.records import Point, SweepState, TrialState
+from sweeps.store.commands.growth import confirmation_key
 from sweeps.store.store import Store
-from tests.sweeps.store_cases import claimed, report, trial
+from tests.sweeps.store_cases import SPEC, claimed, finished_trial, new_sweep, report, trial
 from tests.sweeps.sweep_cases import sweep_spec
 
 
@@ -93,6 +94,22 @@ def test_a_rung_is_correlated_with_the_end_over_the_points_that_reached_it(store
     store.set_result(claim, found)
     store.release(claim, SweepState.COMPLETE, "all done")
     assert full_analysis(store, claim.sweep_id)["rungs"] == found["rungs"]
+
+
+def test_a_confirmation_is_averaged_over_all_of_its_seeds(sqlite_store: Store) -> None:
+    sweep = new_sweep(sqlite_store)
+    spec = SPEC | {"confirms": {"sweep": sweep.id, "points": [7]}}
+    # The mean of 0, 1, 2, ... 599.
+    found = [finished_trial(seed, float(seed)) for seed in range(600)]
+    key = confirmation_key(sweep.id, "x")
+    sqlite_store.import_sweep(spec, found, key=key, name="c", tags=(), notes="", num_trials=600)
+
+    (row,) = full_analysis(sqlite_store, sweep.id)["confirmed"]
+
+    assert row["point"] == 7
+    assert row["seeds"] == list(range(600))
+    assert row["objective"]["n"] == 600
+    assert row["objective"]["mean"] == pytest.approx(299.5)
 
 
 BASE = {
