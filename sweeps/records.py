@@ -3,7 +3,7 @@
 A record is a value: nothing that comes back from the store changes later.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -54,9 +54,62 @@ SUPERSEDED = f"{LOST}another attempt was started"
 MAX_ATTEMPTS = 3
 
 Kind = Literal["sweep", "match"]
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
+Direction = Literal["minimize", "maximize"]
 #: What a person asked of a sweep and the runner has yet to carry out.
 #: ``delete``: cancelled first, then removed by whoever finds it so.
 Request = Literal["none", "pause", "cancel", "delete"]
+
+
+def sign_of(direction: str | None) -> float:
+    """Return the factor by which the better of two numbers becomes the smaller: 1 or -1."""
+    return -1.0 if direction == "maximize" else 1.0
+
+
+@dataclass(frozen=True)
+class SweepObjective:
+    """The metric that a sweep is about, and which end of it is better."""
+
+    metric: str
+    direction: Direction
+
+    @property
+    def is_maximized(self) -> bool:
+        """Whether a larger value is better."""
+        return self.direction == "maximize"
+
+    @property
+    def sign(self) -> float:
+        """Factor by which the better of two values becomes the smaller: 1 or -1."""
+        return sign_of(self.direction)
+
+    @property
+    def best_first(self) -> str:
+        """The ``sort`` of ``Store.points`` that begins with the best mean."""
+        return "-mean" if self.is_maximized else "mean"
+
+
+def objective_of(spec: Mapping[str, Any]) -> SweepObjective:
+    """Return a stored spec's objective; where it names none, the validation error, minimized."""
+    asked = spec.get("objective") or {}
+    return SweepObjective(
+        asked.get("metric", "validation_error"), asked.get("direction", "minimize")
+    )
+
+
+@dataclass(frozen=True)
+class TrialResources:
+    """What one trial occupies."""
+
+    cpus: float
+    gpus: float
+
+
+def resources_of(spec: Mapping[str, Any]) -> TrialResources:
+    """Return what a trial of a stored spec occupies: one CPU where it does not say."""
+    asked = spec.get("resources") or {}
+    return TrialResources(float(asked.get("cpus") or 1.0), float(asked.get("gpus") or 0.0))
 
 
 @dataclass(frozen=True)
@@ -90,6 +143,73 @@ class Sweep:
     eta_seconds: float | None
     #: Seconds that ended attempts took, added up over trials: what the sweep has cost.
     trial_seconds: float = 0.0
+
+    # What is read of a spec after it was stored. ``SweepSpec`` and ``MatchSpec`` hold all of it,
+    # checked; a spec of an older version may lack what has a default here.
+
+    @property
+    def objective(self) -> SweepObjective:
+        """What decides which point is best. A match has none; see ``objective_of``."""
+        return objective_of(self.spec)
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """Fields of the training config that every trial shares, as far as they were given."""
+        return self.spec.get("base") or {}
+
+    @property
+    def space(self) -> dict[str, dict[str, Any]]:
+        """Field -> domain of what the sweep varies, in the spec's order."""
+        return self.spec.get("space") or {}
+
+    @property
+    def replicates(self) -> int:
+        """Seeds of each point."""
+        return self.spec.get("replicates") or 1
+
+    @property
+    def num_points(self) -> int | None:
+        """Points in all; None where the space or a list counts them."""
+        return self.spec.get("num_points")
+
+    @property
+    def sampler(self) -> str | None:
+        """What chooses points."""
+        return self.spec.get("sampler")
+
+    @property
+    def scheduler(self) -> dict[str, Any] | None:
+        """What stops points early, by its ``kind``; None if nothing does."""
+        return self.spec.get("scheduler")
+
+    @property
+    def resources(self) -> TrialResources:
+        """What one trial occupies."""
+        return resources_of(self.spec)
+
+    @property
+    def confirms(self) -> dict[str, Any] | None:
+        """Of a confirmation: the sweep and the numbers of the points that it trains again."""
+        return self.spec.get("confirms")
+
+    @property
+    def declared_comparison(self) -> dict[str, Any]:
+        """How its arms are to be compared, declared at submission: pairing, margin."""
+        return self.spec.get("comparison") or {}
+
+    def arm_setting(self, side: Side) -> dict[str, Any]:
+        """Return the settings of a match's source or target; {} in a sweep."""
+        return self.spec.get(side) or {}
+
+    @property
+    def criterion(self) -> str | None:
+        """What a match makes equal; None while its schedule decides."""
+        return self.spec.get("criterion")
+
+    @property
+    def tolerance(self) -> float:
+        """How far the rates of a match may lie apart and count as equal, as a fraction."""
+        return float(self.spec.get("tolerance", 0.05))
 
 
 @dataclass(frozen=True)

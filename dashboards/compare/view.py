@@ -12,7 +12,6 @@ from dashboards.wording.differing_fields import Differing
 from dashboards.wording.formatting import config_value, number, plus_minus, signed
 from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import (
-    is_maximized,
     objective_metric,
     optimizer_of,
     settings_text,
@@ -201,7 +200,7 @@ def _address(refs: Sequence[Ref]) -> str:
 
 def _best_points(store: Store, sweep: Sweep) -> dict[int, str]:
     """The best point of each optimizer: its number, and the optimizer's name."""
-    sign = -1.0 if is_maximized(sweep) else 1.0
+    sign = sweep.objective.sign
     best: dict[str, Point] = {}
     for point in all_points(store, sweep):
         if point.mean is None:

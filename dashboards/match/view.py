@@ -10,7 +10,7 @@ from dashboards.wording.formatting import config_value, number, percent, signed,
 from dashboards.wording.quantities import quantity
 from ndadam.theory.laws import rate_name
 from sweeps.match.result import Interval, MatchResult, Verdict, result_of
-from sweeps.records import Sweep
+from sweeps.records import Side, Sweep
 
 #: Fields of a source or target that say how it trains, in reading order.
 _SETTING_ORDER = ("lr", "alpha_v", "alpha_s", "momentum", "nesterov", "betas", "weight_decay")
@@ -69,7 +69,7 @@ def rate_name_of(sweep: Sweep) -> str:
     result = result_of(sweep)
     if result is not None:
         return result["rate_name"]
-    return rate_name((sweep.spec.get("target") or {}).get("optimizer", "ndadam"))
+    return rate_name(sweep.arm_setting("target").get("optimizer", "ndadam"))
 
 
 def matched_rate(sweep: Sweep) -> float | None:
@@ -86,9 +86,9 @@ def matched_rate(sweep: Sweep) -> float | None:
     return None if chosen is None else chosen["predicted"] or chosen["closed_form"]
 
 
-def side(sweep: Sweep, which: str) -> dict[str, Any]:
+def side(sweep: Sweep, which: Side) -> dict[str, Any]:
     """Source or target of the match: its optimizer, and a title with its settings."""
-    fields: dict[str, Any] = sweep.spec.get(which) or {}
+    fields = sweep.arm_setting(which)
     optimizer = str(fields.get("optimizer", "ndadam" if which == "target" else "sgd"))
     settings = [
         Markup("{} = {}").format(symbol(name), config_value(fields[name]))
@@ -103,8 +103,8 @@ def match_facts(sweep: Sweep) -> tuple[Fact, ...]:
     """The rate with its interval, the criterion, and time."""
     result = result_of(sweep)
     rate = Markup("{}").format(symbol(rate_name_of(sweep)))
-    criterion = str(sweep.spec.get("criterion") or "").replace("_", " ")
-    tolerance = f"within ±{100 * float(sweep.spec.get('tolerance', 0.05)):g} %"
+    criterion = (sweep.criterion or "").replace("_", " ")
+    tolerance = f"within ±{100 * sweep.tolerance:g} %"
     if result is None:
         return (
             Fact("Rate", "–", "nothing is measured yet", wide=True),

@@ -10,7 +10,7 @@ from dashboards.wording.formatting import choice_word, number, quantity_value, u
 from dashboards.wording.importance_notes import branch_name, importance_notes
 from dashboards.wording.plain_text import interval, plain, symbol
 from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import is_log, objective_metric, optimizer_of, space
+from dashboards.wording.sweep_facts import is_log, objective_metric, optimizer_of
 from sweeps.analysis.arms import Analysis
 from sweeps.analysis.sensitivity import SensitivityBin
 from sweeps.records import Point, Sweep
@@ -25,7 +25,7 @@ def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Bloc
     points = [point for point in store.all_points(sweep.id) if point.mean is not None]
     means = {one.field: one.bins for one in found.sensitivity}
     blocks: list[Block] = []
-    for field in space(sweep):
+    for field in sweep.space:
         blocks += _figure(sweep, field, points)
         rows = [row for row in (_bin_row(b, found.metric) for b in means.get(field, [])) if row]
         if len(rows) > 1:
@@ -49,7 +49,7 @@ def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
         clouds,
         x_label=plain(quantity(field).axis),
         y_label=plain(what.axis),
-        log_x=is_log(space(sweep)[field]) and min(x for cloud in clouds for x in cloud.x) > 0,
+        log_x=is_log(sweep.space[field]) and min(x for cloud in clouds for x in cloud.x) > 0,
         log_y=min(means) > 0 and max(means) >= 10 * min(means),
     )
     caption = f"{upper_first(what.name)} over {quantity(field).name}"

@@ -29,7 +29,7 @@ from dashboards.wording.plain_text import interval, plain, settings, signed, sym
 from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import objective_metric, optimizer_of
 from sweeps.analysis.arms import Analysis, ArmResult, Estimate, analysis
-from sweeps.records import Sweep
+from sweeps.records import Sweep, sign_of
 from sweeps.store.store import Store
 
 #: Points of the leaderboard that a report lists, and arms whose curves it draws.
@@ -85,16 +85,14 @@ def _sweep_blocks(store: Store, sweep: Sweep) -> list[Block]:
 
 
 def _space(sweep: Sweep) -> list[Block]:
-    spec = sweep.spec
-    rows = [(symbol(name), name, _domain(domain)) for name, domain in spec["space"].items()]
-    base = {name: value for name, value in (spec.get("base") or {}).items() if value is not None}
+    rows = [(symbol(name), name, _domain(domain)) for name, domain in sweep.space.items()]
+    base = {name: value for name, value in sweep.base.items() if value is not None}
     fixed = ", ".join(f"{name} {config_value(value)}" for name, value in base.items())
-    replicates = spec.get("replicates") or 1
-    seeds = "1 seed" if replicates == 1 else f"{replicates} seeds"
+    seeds = "1 seed" if sweep.replicates == 1 else f"{sweep.replicates} seeds"
     return [
         Table(("field", "name", "values"), tuple(rows)),
         Paragraph(f"Fixed: {fixed or 'nothing; all else has its published value'}."),
-        Paragraph(f"Sampler {spec.get('sampler', 'random')}, {seeds} per point."),
+        Paragraph(f"Sampler {sweep.sampler or 'random'}, {seeds} per point."),
     ]
 
 
@@ -139,7 +137,7 @@ def _results(found: Analysis) -> list[Block]:
 
 
 def _ranked(found: Analysis) -> list[ArmResult]:
-    sign = -1 if found.direction == "maximize" else 1
+    sign = sign_of(found.direction)
     arms = [(sign * arm.objective.mean, arm) for arm in found.arms if arm.objective is not None]
     return [arm for _, arm in sorted(arms, key=lambda pair: pair[0])]
 
@@ -242,8 +240,7 @@ def _shifted(mean: Sequence[float], spread: Sequence[float], sign: int, metric: 
 
 def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:
     metric = objective_metric(sweep)
-    maximized = (sweep.spec.get("objective") or {}).get("direction") == "maximize"
-    page = store.points(sweep.id, sort="-mean" if maximized else "mean", limit=TOP_POINTS)
+    page = store.points(sweep.id, sort=sweep.objective.best_first, limit=TOP_POINTS)
     rows = tuple(
         (
             settings(point.params),

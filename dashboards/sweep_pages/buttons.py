@@ -1,7 +1,6 @@
 """The buttons of a sweep's and a trial's page, and why one that might be missed is not there."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from sweeps.records import Sweep, SweepState, Trial, TrialState
 from sweeps.spec.model import MAX_TRIALS
@@ -54,7 +53,7 @@ def actions(sweep: Sweep) -> tuple[Action, ...]:
     if sweep.trials[TrialState.FAILED] and _may_go_on(sweep):
         found.append(_retry(sweep.trials[TrialState.FAILED]))
     if is_sweep and _may_go_on(sweep):
-        found.append(_extend(sweep.spec))
+        found.append(_extend(sweep))
     if is_sweep and sweep.state.is_finished() and sweep.best is not None:
         found.append(_CONFIRM)
     return tuple(found)
@@ -119,10 +118,9 @@ def _retry(failed: int) -> Action:
     return Action("retry", f"Retry {words}", f"Queued again: {words} will run once more.")
 
 
-def _extend(spec: dict[str, Any]) -> Action:
-    replicates = spec.get("replicates") or 1
-    numbers = [Number("replicates", "seeds per point", replicates, replicates, 1000)]
-    points = spec.get("num_points")
+def _extend(sweep: Sweep) -> Action:
+    seeds, points = sweep.replicates, sweep.num_points
+    numbers = [Number("replicates", "seeds per point", seeds, seeds, 1000)]
     if points:
         numbers.insert(0, Number("num_points", "points in all", points + 10, points, MAX_TRIALS))
     return Action(

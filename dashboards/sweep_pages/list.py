@@ -8,7 +8,7 @@ from dashboards.sweep_pages.results import half_width
 from dashboards.web.links import TableLinks, pager
 from dashboards.wording.formatting import percent, plus_minus
 from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import Progress, objective_metric, progress, space
+from dashboards.wording.sweep_facts import Progress, objective_metric, progress
 from sweeps.records import Kind, Sweep, SweepState
 from sweeps.store.store import Store
 
@@ -124,11 +124,11 @@ def _sweep_row(store: Store, sweep: Sweep) -> SweepRow:
         text = plus_minus(metric, sweep.best["mean"], half)
         best = Best(text, quantity(metric).name, sweep.best["n"], _standing(store, sweep))
     cost = cost_text(sweep) if sweep.trial_seconds else "–"
-    return SweepRow(sweep, progress(sweep), best, list(space(sweep)), cost)
+    return SweepRow(sweep, progress(sweep), best, list(sweep.space), cost)
 
 
 def _standing(store: Store, sweep: Sweep) -> str:
-    if sweep.spec.get("confirms"):
+    if sweep.confirms:
         return "on fresh seeds"
     if not sweep.state.is_finished():
         return "selected"
@@ -146,9 +146,7 @@ def _match_row(sweep: Sweep) -> MatchRow:
         verdict=str(verdict.get("state", "")),
         rate_name=str(result.get("rate_name", "alpha_v")),
         rate=verdict.get("rate"),
-        criterion=str(result.get("criterion") or sweep.spec.get("criterion") or "–").replace(
-            "_", " "
-        ),
+        criterion=str(result.get("criterion") or sweep.criterion or "–").replace("_", " "),
         inside=percent(verdict.get("fraction_inside")),
         progress=f"{percent(done)}{stage}",
     )

@@ -38,7 +38,7 @@ def sweep_facts(sweep: Sweep, confirmations: Sequence[Sweep] = ()) -> tuple[Fact
         *(_confirmation_fact(one) for one in confirmations),
         *time_facts(sweep),
         cost_fact(sweep),
-        *_search_facts(sweep.spec),
+        *_search_facts(sweep),
     )
 
 
@@ -60,11 +60,16 @@ def _confirmation_fact(confirming: Sweep) -> Fact:
 
 def cost_text(sweep: Sweep) -> str:
     """Time that trials took on what each of them occupied: GPU time, else CPU time."""
-    resources = sweep.spec.get("resources") or {}
-    gpus = float(resources.get("gpus") or 0.0)
-    if gpus:
-        return f"{duration(gpus * sweep.trial_seconds)} GPU"
-    return f"{duration(float(resources.get('cpus') or 1.0) * sweep.trial_seconds)} CPU"
+    needs = sweep.resources
+    if needs.gpus:
+        return f"{duration(needs.gpus * sweep.trial_seconds)} GPU"
+    return f"{duration(needs.cpus * sweep.trial_seconds)} CPU"
+
+
+def resources_text(sweep: Sweep) -> str:
+    """What one trial occupies: its share of a GPU, else its CPUs."""
+    needs = sweep.resources
+    return f"{config_value(needs.gpus)} GPU" if needs.gpus else f"{config_value(needs.cpus)} CPU"
 
 
 def cost_fact(sweep: Sweep) -> Fact:
@@ -88,7 +93,7 @@ def best_fact(sweep: Sweep) -> Fact:
         best["point"], best["n"], settings_text(best["params"])
     )
     # A confirmation's points were chosen elsewhere, on other seeds.
-    chip = "on fresh seeds" if sweep.spec.get("confirms") else "selected"
+    chip = "on fresh seeds" if sweep.confirms else "selected"
     return Fact(label, plus_minus(metric, best["mean"], half), detail, chip=chip, wide=True)
 
 
@@ -106,21 +111,17 @@ def time_facts(sweep: Sweep) -> tuple[Fact, ...]:
     )
 
 
-def _search_facts(spec: dict[str, Any]) -> tuple[Fact, ...]:
-    scheduler = (spec.get("scheduler") or {}).get("kind")
-    replicates = spec.get("replicates") or 1
-    resources = spec.get("resources") or {}
-    gpus, cpus = resources.get("gpus", 0), resources.get("cpus", 1)
-    needs = f"{config_value(gpus)} GPU" if gpus else f"{config_value(cpus)} CPU"
-    base = spec.get("base") or {}
+def _search_facts(sweep: Sweep) -> tuple[Fact, ...]:
+    scheduler = (sweep.scheduler or {}).get("kind")
+    base = sweep.base
     network = f"WRN-{base.get('depth', 22)}-{config_value(base.get('widen_factor', 7.5))}"
     return (
         Fact(
             "Search",
-            str(spec.get("sampler", "–")),
+            sweep.sampler or "–",
             f"pruned by {scheduler}" if scheduler else "nothing is pruned",
         ),
-        Fact("Seeds per point", number(replicates), f"{needs} per trial"),
+        Fact("Seeds per point", number(sweep.replicates), f"{resources_text(sweep)} per trial"),
         Fact("Data", str(base.get("dataset", "cifar10")), network),
     )
 

@@ -13,7 +13,7 @@ from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points
 from dashboards.wording.formatting import choice_word, number
 from dashboards.wording.quantities import layer_order, quantity
-from dashboards.wording.sweep_facts import StoreDep, is_log, is_maximized, objective_metric, space
+from dashboards.wording.sweep_facts import StoreDep, is_log, objective_metric
 from sweeps.records import Point, Sweep, Trial
 from sweeps.spec.domains import same
 from sweeps.store.store import Store
@@ -59,7 +59,7 @@ def curves_plot(sweep_id: str, form: Form, metric: str = "", store: Store = Stor
     """Learning curves of the best points."""
     sweep = store.get_sweep(sweep_id)
     name = metric or objective_metric(sweep)
-    order = "-mean" if is_maximized(sweep) else "mean"
+    order = sweep.objective.best_first
     best = store.points(sweep_id, sort=order, limit=CURVE_POINTS).items
     labels = curve_labels(best)
     found = store.point_curves(sweep_id, name, list(labels), max_points=MAX_SAMPLES)
@@ -102,7 +102,7 @@ def _words(params: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
 def sensitivity_plot(sweep_id: str, param: str, form: Form, store: Store = StoreDep) -> Response:
     """The objective against one field of the space."""
     sweep = store.get_sweep(sweep_id)
-    domain = space(sweep).get(param)
+    domain = sweep.space.get(param)
     if domain is None:
         return error_page(404, "Not found", f"This sweep does not vary {param[:80]!r}.")
     points = all_points(store, sweep)

@@ -13,7 +13,7 @@ from dashboards.web.point_cache import kept
 from dashboards.wording.differing_fields import Differing, differing_fields
 from dashboards.wording.formatting import choice_word, number, plus_minus, signed
 from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import objective_metric, optimizer_of, settings_text, space
+from dashboards.wording.sweep_facts import objective_metric, optimizer_of, settings_text
 from ndadam.statistics.inference import t_quantile
 from sweeps.analysis.arms import MAX_COMPARED, ArmResult, Comparison, Estimate, analysis
 from sweeps.analysis.sensitivity import SensitivityBin, sensitivity
@@ -64,15 +64,15 @@ def half_width(sd: float | None, n: int) -> float | None:
 
 def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
     """What ``part_results.html`` shows."""
-    many = sum(sweep.trials.values()) > MOST_ARMS * (sweep.spec.get("replicates") or 1)
-    optimizer = ["optimizer"] if "optimizer" in space(sweep) else []
+    many = sum(sweep.trials.values()) > MOST_ARMS * sweep.replicates
+    optimizer = ["optimizer"] if "optimizer" in sweep.space else []
     found = kept(
         store,
         sweep,
         "analysis",
         lambda: analysis(store, sweep.id, optimizer if many else None),
     )
-    sign = -1 if found.direction == "maximize" else 1
+    sign = sweep.objective.sign
     arms = [arm for arm in found.arms if arm.objective is not None]
     arms.sort(key=lambda arm: sign * arm.objective.mean if arm.objective else math.inf)
     return {
@@ -147,7 +147,7 @@ def _comparison_row(row: Comparison) -> ComparisonRow:
 
 def settings(sweep: Sweep, points: Sequence[Point], param: str) -> list[Setting]:
     """The points of a sensitivity plot, at most ``MAX_SETTINGS``: the best, and an even part."""
-    place = _place(space(sweep)[param])
+    place = _place(sweep.space[param])
     found = [
         Setting(p.number, place(p.params[param]), p.mean, p.sd, p.n, optimizer_of(sweep, p.params))
         for p in points
@@ -160,11 +160,10 @@ def settings(sweep: Sweep, points: Sequence[Point], param: str) -> list[Setting]
 
 def trend(sweep: Sweep, points: Sequence[Point], param: str) -> list[Trend]:
     """Mean objective over one field, [] where the design or the number of points forbids it."""
-    only = {**sweep.spec, "space": {param: space(sweep)[param]}}
-    found = next(iter(sensitivity(only, points)), None)
+    found = next(iter(sensitivity(sweep, points, param)), None)
     if found is None:
         return []
-    place = _place(space(sweep)[param])
+    place = _place(sweep.space[param])
     ranges = [part for part in found.bins if part.low is not None and part.n >= 2]
     values = [part for part in found.bins if part.low is None and part.n]
     if ranges:

@@ -15,7 +15,7 @@ from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points, kept
 from dashboards.wording.importance_notes import why_no_importance
 from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import StoreDep, is_log, is_maximized, objective_metric, space
+from dashboards.wording.sweep_facts import StoreDep, is_log, objective_metric
 from sweeps.analysis.variance_share import LEAST_POINTS, variance_shares
 from sweeps.records import Point, Sweep
 from sweeps.store.store import Store
@@ -30,7 +30,7 @@ LEAST_FOR_CONTOUR = 8
 
 def contour_fields(sweep: Sweep) -> list[tuple[str, str]]:
     """Fields that can be an axis of a contour: key and words. The paper's come first."""
-    known = space(sweep)
+    known = sweep.space
     numeric = [
         name
         for name, domain in known.items()
@@ -56,7 +56,7 @@ def variance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Respo
     """How much of the spread between all points each field explains by itself."""
     sweep = store.get_sweep(sweep_id)
     points = all_points(store, sweep)
-    rows = kept(store, sweep, "variance", lambda: variance_shares(space(sweep), points))
+    rows = kept(store, sweep, "variance", lambda: variance_shares(sweep.space, points))
     plot = variance_plot(rows, objective_metric(sweep))
     empty = f"Shares of the variance need {LEAST_POINTS} finished points that vary a field."
     return plot_answer(plot, form, file_name=f"{sweep_id}-variance", empty=empty)
@@ -68,9 +68,9 @@ def parallel_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Respo
     sweep = store.get_sweep(sweep_id)
     plot = parallel_plot(
         all_points(store, sweep),
-        space(sweep),
+        sweep.space,
         objective_metric(sweep),
-        maximize=is_maximized(sweep),
+        maximize=sweep.objective.is_maximized,
     )
     empty = "No point has finished yet."
     return plot_answer(plot, form, file_name=f"{sweep_id}-parallel", empty=empty)
@@ -94,7 +94,7 @@ def contour_answer(
             file_name=f"{sweep_id}-contour",
             empty="Choose two different fields." if x else "No two fields vary over ranges here.",
         )
-    known, plot = space(sweep), Plot({}, (), ())
+    known, plot = sweep.space, Plot({}, (), ())
     if len(both_numeric(points, x, y)) >= LEAST_FOR_CONTOUR:
         plot = contour_plot(
             points, x, y, objective_metric(sweep), log=(is_log(known[x]), is_log(known[y]))

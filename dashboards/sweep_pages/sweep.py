@@ -22,7 +22,6 @@ from dashboards.wording.sweep_facts import (
     address,
     is_adaptive,
     objective_metric,
-    space,
 )
 from sweeps.records import Sweep
 from sweeps.store.store import Store
@@ -83,7 +82,7 @@ def sweep_page(
         branch_notes=importance_notes(sweep),
         contour_choices=contour_fields(sweep),
         contour_pair=first_pair(sweep, thinned(points)),
-        space=space(sweep),
+        space=sweep.space,
         spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
         **_overview(store, sweep),
         **result_values(store, sweep),
@@ -97,11 +96,10 @@ def _sensitivity_note(sweep: Sweep) -> str:
         return (
             "each mark is a point (mean ± sd over seeds); grey is the mean over neighbouring points"
         )
-    pruned = sweep.spec.get("scheduler") is not None
     why = (
         "pruning keeps only what looked good early"
-        if pruned
-        else f"the {sweep.spec.get('sampler')} sampler looks more often where it is good"
+        if sweep.scheduler is not None
+        else f"the {sweep.sampler} sampler looks more often where it is good"
     )
     return f"each mark is a point (mean ± sd over seeds); no trend is drawn because {why}"
 

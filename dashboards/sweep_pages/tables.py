@@ -5,7 +5,6 @@ from typing import Any
 
 from dashboards.sweep_pages.results import half_width
 from dashboards.web.links import Pager, TableLinks, pager
-from dashboards.wording.sweep_facts import is_maximized, space
 from sweeps.records import Point, Sweep, Trial, TrialState
 from sweeps.store.store import Store
 
@@ -52,7 +51,7 @@ class Leaderboard:
 
 def leaderboard(store: Store, sweep: Sweep, here: str, sort: str, cursor: str) -> Leaderboard:
     """Read one page of the leaderboard; "" for ``sort`` means best first."""
-    order = sort or ("-mean" if is_maximized(sweep) else "mean")
+    order = sort or (sweep.objective.best_first)
     found = store.points(sweep.id, sort=order, cursor=cursor or None, limit=BOARD_ROWS)
     query = {"sort": sort, "cursor": cursor}
     links = TableLinks(here, "#leaderboard-title", f"{here}/parts/leaderboard", query)
@@ -76,7 +75,7 @@ def _row(point: Point) -> BoardRow:
 
 
 def _columns(sweep: Sweep, rows: list[Point] | list[Trial], most: int) -> list[Column]:
-    domains = space(sweep)
+    domains = sweep.space
     names = list(domains) or list(dict.fromkeys(name for row in rows for name in row.params))
     return [Column(name, _holds_numbers(name, domains, rows)) for name in names[:most]]
 

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from dashboards.sweep_pages.buttons import retry_of_trial, trial_note
-from dashboards.sweep_pages.overview import Fact
+from dashboards.sweep_pages.overview import Fact, resources_text
 from dashboards.sweep_pages.plots import LAYER_QUANTITIES, METRIC_PLOTS
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
@@ -152,11 +152,8 @@ def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
 
 def _resources_fact(sweep: Sweep, trial: Trial) -> Fact:
     """What the trial occupies, and how fast it went on it."""
-    resources = sweep.spec.get("resources") or {}
-    gpus, cpus = resources.get("gpus") or 0, resources.get("cpus") or 1
-    value = f"{config_value(gpus)} GPU" if gpus else f"{config_value(cpus)} CPU"
     speed = trial.metrics.get("images_per_second")
-    return Fact("Resources", value, f"{number(speed, 3)} images/s" if speed else "")
+    return Fact("Resources", resources_text(sweep), f"{number(speed, 3)} images/s" if speed else "")
 
 
 def _sampled(trial: Trial) -> Markup:

@@ -8,7 +8,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from dashboards.wording.formatting import choice_word, symbol
 from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import space
 from sweeps.records import Sweep
 from sweeps.spec.branches import Branch, branches
 from sweeps.spec.domains import Domain
@@ -56,7 +55,7 @@ def why_no_importance(sweep: Sweep, *, is_computed: bool) -> str:
 
 def _branches(sweep: Sweep) -> list[Branch]:
     try:
-        return branches(_DOMAINS.validate_python(space(sweep)))
+        return branches(_DOMAINS.validate_python(sweep.space))
     except ValidationError:
         # A space of another version: shown as it is, without a word on its branches.
         return []

@@ -76,26 +76,12 @@ def address(sweep: Sweep) -> str:
 
 def objective_metric(sweep: Sweep) -> str:
     """Metric that the sweep optimises; of a match, the one its trials end with."""
-    objective = sweep.spec.get("objective") or {}
-    return str(
-        objective.get("metric", "validation_error" if sweep.kind == "sweep" else "train_loss")
-    )
-
-
-def is_maximized(sweep: Sweep) -> bool:
-    """Whether a larger objective is better."""
-    return bool((sweep.spec.get("objective") or {}).get("direction") == "maximize")
-
-
-def space(sweep: Sweep) -> dict[str, dict[str, Any]]:
-    """Field -> domain of what the sweep varies, in the spec's order."""
-    domains: dict[str, dict[str, Any]] = sweep.spec.get("space") or {}
-    return domains
+    return sweep.objective.metric if sweep.kind == "sweep" else "train_loss"
 
 
 def is_adaptive(sweep: Sweep) -> bool:
     """Whether the search looked at results, so that means over its points would flatter."""
-    return sweep.spec.get("sampler") in ("tpe", "gp") or sweep.spec.get("scheduler") is not None
+    return sweep.sampler in ("tpe", "gp") or sweep.scheduler is not None
 
 
 def is_log(domain: dict[str, Any]) -> bool:
@@ -112,8 +98,7 @@ def is_log(domain: dict[str, Any]) -> bool:
 
 def optimizer_of(sweep: Sweep, params: dict[str, Any]) -> str:
     """Optimizer of one point: sampled, or the base config's."""
-    base = sweep.spec.get("base") or {}
-    return str(params.get("optimizer") or base.get("optimizer") or "ndadam")
+    return str(params.get("optimizer") or sweep.base.get("optimizer") or "ndadam")
 
 
 def settings_text(params: dict[str, Any]) -> Markup:

@@ -15,7 +15,7 @@ from typing import Any
 from ndadam.statistics.inference import detectable_difference, holm, mean_interval, welch
 from sweeps.analysis.sensitivity import Sensitivity, sensitivity
 from sweeps.errors import InvalidFilter
-from sweeps.records import Point, Sweep, Trial, TrialState
+from sweeps.records import Point, Sweep, SweepObjective, Trial, TrialState
 from sweeps.store.store import Store
 
 #: Arms compared with each other, all pairs; beyond it the table would be longer than its use.
@@ -111,28 +111,25 @@ def analysis(store: Store, sweep_id: str, arms: Sequence[str] | None = None) -> 
     """
     sweep = store.get_sweep(sweep_id)
     points = store.all_points(sweep_id)
-    objective = sweep.spec.get("objective") or {}
-    metric = objective.get("metric", "validation_error")
-    sign = -1.0 if objective.get("direction") == "maximize" else 1.0
+    metric = sweep.objective.metric
     fields = _arm_fields(sweep, metric) if arms is None else _known(sweep, arms)
     results = [
-        _arm(store, sweep, arm, members, metric, sign) for arm, members in _group(points, fields)
+        _arm(store, sweep, arm, members, sweep.objective) for arm, members in _group(points, fields)
     ]
-    replicates = sweep.spec.get("replicates") or 1
     deviation = pooled_deviation(points)
     return Analysis(
         metric=metric,
-        direction=objective.get("direction", "minimize"),
+        direction=sweep.objective.direction,
         arm_fields=fields,
         arms=results,
         comparisons=compare_arms(results, metric),
         seed_deviation=deviation,
         detectable_difference=(
             None
-            if deviation is None or replicates < 2
-            else detectable_difference(deviation, replicates)
+            if deviation is None or sweep.replicates < 2
+            else detectable_difference(deviation, sweep.replicates)
         ),
-        sensitivity=sensitivity(sweep.spec, points),
+        sensitivity=sensitivity(sweep, points),
         notes=_notes(sweep, points, results, metric),
     )
 
@@ -201,19 +198,17 @@ def _compared(arm: ArmResult) -> list[float]:
 
 
 def _arm_fields(sweep: Sweep, metric: str) -> list[str]:
-    space = sweep.spec.get("space") or {}
-    if metric == _TEST or sweep.spec.get("sampler") == "list":
-        return list(space)
-    optimizer = space.get("optimizer") or {}
+    if metric == _TEST or sweep.sampler == "list":
+        return list(sweep.space)
+    optimizer = sweep.space.get("optimizer") or {}
     return ["optimizer"] if len(optimizer.get("values") or []) > 1 else []
 
 
 def _known(sweep: Sweep, arms: Sequence[str]) -> list[str]:
-    space = sweep.spec.get("space") or {}
     for name in arms:
-        if name not in space:
+        if name not in sweep.space:
             raise InvalidFilter(
-                f"arms must be fields of the space ({', '.join(space)}), got {name[:80]!r}",
+                f"arms must be fields of the space ({', '.join(sweep.space)}), got {name[:80]!r}",
                 field="arms",
             )
     return list(dict.fromkeys(arms))
@@ -234,13 +229,12 @@ def _arm(
     sweep: Sweep,
     arm: dict[str, Any],
     points: Sequence[Point],
-    metric: str,
-    sign: float,
+    objective: SweepObjective,
 ) -> ArmResult:
     candidates = [point for point in points if point.mean is not None]
-    best = min(candidates, key=lambda point: _rank(point, sign), default=None)
+    best = min(candidates, key=lambda point: _rank(point, objective.sign), default=None)
     trials = [] if best is None else complete_trials(store.all_trials(sweep.id, point=best.number))
-    objective = [t.objective for t in trials if t.objective is not None]
+    values = [t.objective for t in trials if t.objective is not None]
     test = [t.metrics[_TEST] for t in trials if _TEST in t.metrics]
     return ArmResult(
         arm=arm,
@@ -250,9 +244,9 @@ def _arm(
         point=None if best is None else best.number,
         params={} if best is None else best.params,
         selected=len(points) > 1 and best is not None,
-        objective=estimate(objective),
-        test_error=estimate(test) if metric != _TEST else estimate(objective),
-        objective_values=objective,
+        objective=estimate(values),
+        test_error=estimate(test) if objective.metric != _TEST else estimate(values),
+        objective_values=values,
         test_error_values=test,
     )
 
@@ -283,7 +277,7 @@ def _notes(
         )
     if not any(point.mean is not None for point in points):
         notes.append("No finite result.")
-    if (sweep.spec.get("replicates") or 1) < 2:
+    if sweep.replicates < 2:
         notes.append("One seed per point: no intervals. Set replicates to 2 or more.")
     unequal = {arm.points for arm in arms if arm.arm}
     if len(unequal) > 1:

@@ -82,15 +82,14 @@ def are_pairs(a: Arm, b: Arm) -> bool:
 
 def value_of(trial: Trial, sweep: Sweep, metric: str) -> float | None:
     """The last value of a metric that a trial reported."""
-    if metric == objective_of(sweep) and trial.objective is not None:
+    if metric == metric_of(sweep) and trial.objective is not None:
         return trial.objective
     return trial.metrics.get(metric)
 
 
-def objective_of(sweep: Sweep) -> str | None:
+def metric_of(sweep: Sweep) -> str | None:
     """The metric that a sweep is about; None for a match."""
-    metric = (sweep.spec.get("objective") or {}).get("metric")
-    return None if metric is None else str(metric)
+    return sweep.objective.metric if sweep.kind == "sweep" else None
 
 
 def collect(store: Store, refs: Sequence[ArmRef]) -> list[list[Arm]]:

@@ -26,8 +26,8 @@ from sweeps.analysis.compared_arms import (
     are_pairs,
     cautions,
     collect,
+    metric_of,
     not_comparable,
-    objective_of,
 )
 from sweeps.spec.model import SpecModel
 from sweeps.store.store import Store
@@ -85,9 +85,7 @@ def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
     baseline = _baseline(groups, arms, asked.baseline)
     metric = _metric(arms, asked.metric)
     maximize = any(
-        (arm.sweep.spec.get("objective") or {}).get("direction") == "maximize"
-        and objective_of(arm.sweep) == metric
-        for arm in arms
+        arm.sweep.objective.is_maximized and metric_of(arm.sweep) == metric for arm in arms
     )
     notes: list[str] = []
     usable = [arm for arm in arms if _is_usable(arm, metric, notes)]
@@ -143,7 +141,7 @@ def _baseline(groups: Sequence[list[Arm]], arms: Sequence[Arm], place: int | Non
 def _metric(arms: Sequence[Arm], asked: str | None) -> str:
     """The metric that was asked for, or the one that every arm with trials has."""
     trained = [arm for arm in arms if arm.trials]
-    objectives = {metric for arm in arms if (metric := objective_of(arm.sweep)) is not None}
+    objectives = {metric for arm in arms if (metric := metric_of(arm.sweep)) is not None}
     wanted = [asked] if asked else ["test_error", *sorted(objectives)]
     for metric in wanted:
         if trained and all(arm.values(metric) for arm in trained):
@@ -171,7 +169,7 @@ def _is_usable(arm: Arm, metric: str, notes: list[str]) -> bool:
 
 def _declared(arms: Sequence[Arm], notes: list[str]) -> tuple[bool, float | None]:
     """Pairing and margin, as far as every sweep declared them before it was submitted."""
-    declared = [arm.sweep.spec.get("comparison") or {} for arm in arms]
+    declared = [arm.sweep.declared_comparison for arm in arms]
     pairing = all(one.get("pairing") for one in declared)
     margins = {one.get("margin") for one in declared}
     if not pairing and any(one.get("pairing") for one in declared):
@@ -319,13 +317,13 @@ def _differing(arms: Sequence[Arm]) -> list[dict[str, Any]]:
 
 def _search(arm: Arm) -> dict[str, list[Any]]:
     """How the arm was found: unequal searches make unequal arms."""
-    spec = arm.sweep.spec
+    sweep = arm.sweep
     return {
-        "search.sampler": [spec.get("sampler")],
-        "search.scheduler": [(spec.get("scheduler") or {}).get("kind")],
-        "search.objective": [objective_of(arm.sweep)],
+        "search.sampler": [sweep.sampler],
+        "search.scheduler": [(sweep.scheduler or {}).get("kind")],
+        "search.objective": [metric_of(sweep)],
         "search.points": [arm.chosen_from],
-        "search.replicates": [spec.get("replicates")],
+        "search.replicates": [sweep.spec.get("replicates")],
     }
 
 

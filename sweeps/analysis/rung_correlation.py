@@ -5,10 +5,10 @@ correlation would be higher. A low one says that the scheduler stopped points by
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sweeps.records import Point, TrialState
+from sweeps.records import Point, Sweep, TrialState
 from sweeps.search.early_stopping import rungs_until
 from sweeps.store.store import Store
 
@@ -19,19 +19,19 @@ MOST_POINTS = 500
 
 
 def rung_correlations(
-    store: Store, sweep_id: str, spec: Mapping[str, Any], points: Sequence[Point]
+    store: Store, sweep: Sweep, points: Sequence[Point]
 ) -> list[dict[str, Any]] | None:
     """A row for each rung of a sweep with ASHA; None without it.
 
     ``spearman`` is None where fewer than four points have both values, or all values are alike.
     """
-    scheduler = spec.get("scheduler") or {}
+    scheduler = sweep.scheduler or {}
     if scheduler.get("kind") != "asha":
         return None
     ended = [p for p in points if p.state == TrialState.COMPLETE and p.mean is not None]
     ended = ended[:MOST_POINTS]
-    metric = spec["objective"]["metric"]
-    curves = store.point_curves(sweep_id, metric, [p.number for p in ended], 10_000)
+    metric = sweep.objective.metric
+    curves = store.point_curves(sweep.id, metric, [p.number for p in ended], 10_000)
     by_point = {curve.point: curve for curve in curves}
     last = max((curve.steps[-1] for curve in curves if curve.steps), default=0)
     rows = []

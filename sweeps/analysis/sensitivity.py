@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndadam.statistics.inference import mean_interval
-from sweeps.records import Point, TrialState
+from sweeps.records import Point, Sweep, TrialState
 from sweeps.spec.domains import same
 
 #: Bins of a range with more values than this.
@@ -47,14 +47,16 @@ class Sensitivity:
     bins: list[SensitivityBin]
 
 
-def sensitivity(spec: Mapping[str, Any], points: Sequence[Point]) -> list[Sensitivity]:
-    """Return a sensitivity per field of the space, [] where the design does not allow one."""
-    if spec.get("sampler") not in _INDEPENDENT or spec.get("scheduler") is not None:
+def sensitivity(
+    sweep: Sweep, points: Sequence[Point], only: str | None = None
+) -> list[Sensitivity]:
+    """Return a sensitivity per field of the space, or of one; [] if the design allows none."""
+    if sweep.sampler not in _INDEPENDENT or sweep.scheduler is not None:
         return []
     found = []
-    for field, domain in (spec.get("space") or {}).items():
+    for field, domain in sweep.space.items():
         members = [point for point in points if field in point.params]
-        if members:
+        if members and only in (None, field):
             log = bool(domain.get("log", False))
             found.append(Sensitivity(field, log, _bins(field, domain, members, log=log)))
     return found

@@ -56,7 +56,7 @@ def earlier(store: Store, config: TrainConfig, *, gpus: float, metric: str) -> E
         for card, one in _seconds_per_step(store, sweep.id, trials):
             seconds[card].append(one)
         deviation = (sweep.result or {}).get("seed_deviation")
-        if deviation and (sweep.spec.get("objective") or {}).get("metric") == metric:
+        if deviation and sweep.objective.metric == metric:
             deviations.append(float(deviation))
         found += 1
         if found == _ENOUGH:
@@ -80,9 +80,9 @@ def _recent(store: Store) -> Iterator[Sweep]:
 
 def _may_have(sweep: Sweep, config: dict[str, Any], gpus: float) -> bool:
     """A look at the spec alone: most sweeps are of another shape and need not be read."""
-    if (sweep.spec.get("resources") or {}).get("gpus", 0.0) != gpus:
+    if sweep.resources.gpus != gpus:
         return False
-    return may_have_shape(sweep.spec.get("base") or {}, sweep.spec.get("space") or {}, config)
+    return may_have_shape(sweep.base, sweep.space, config)
 
 
 def _complete(store: Store, sweep: Sweep) -> list[Trial]:

@@ -23,15 +23,14 @@ def full_analysis(store: Store, sweep_id: str) -> dict[str, Any]:
         "confirmed": [
             row for one in store.confirmations(sweep_id) for row in _confirmed(store, one)
         ],
-        "confirms": sweep.spec.get("confirms"),
+        "confirms": sweep.confirms,
         **{name: stored.get(name) for name in STORED},
     }
 
 
 def _confirmed(store: Store, sweep: Sweep) -> list[dict[str, Any]]:
     """A row for each point that a confirmation trains, best first."""
-    original = sweep.spec["confirms"]["points"]
-    metric = sweep.spec["objective"]["metric"]
+    original = (sweep.confirms or {}).get("points", [])
     rows = []
     for point in store.all_points(sweep.id):
         trials = list(store.all_trials(sweep.id, point=point.number))
@@ -44,19 +43,18 @@ def _confirmed(store: Store, sweep: Sweep) -> list[dict[str, Any]]:
                 "state": sweep.state.value,
                 "point": original[point.number] if point.number < len(original) else None,
                 "params": point.params,
-                "metric": metric,
+                "metric": sweep.objective.metric,
                 "objective": None if objective is None else vars(objective),
                 "test_error": None if test is None else vars(test),
                 "seeds": [trial.seed for trial in complete],
                 "diverged": sum(trial.state == TrialState.DIVERGED for trial in trials),
             }
         )
-    sign = -1.0 if sweep.spec["objective"]["direction"] == "maximize" else 1.0
     return sorted(
         rows,
         key=lambda row: (
             row["objective"] is None,
-            sign * (row["objective"] or {"mean": 0})["mean"],
+            sweep.objective.sign * (row["objective"] or {"mean": 0})["mean"],
         ),
     )
 
@@ -80,6 +78,6 @@ def driver_analysis(store: Store, sweep_id: str) -> dict[str, Any]:
         return found | {"importance": None, "rungs": None}
     began = time.monotonic()
     found["importance"] = ped_anova(sweep.spec, points)
-    found["rungs"] = rung_correlations(store, sweep_id, sweep.spec, points)
+    found["rungs"] = rung_correlations(store, sweep, points)
     log.debug("importance and rungs took %.2f s", time.monotonic() - began)
     return found

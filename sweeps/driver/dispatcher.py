@@ -21,12 +21,12 @@ from sweeps.driver.outcomes import (
     is_divergent,
     read_report,
 )
-from sweeps.driver.run import Objective, Run
+from sweeps.driver.run import Run
 from sweeps.driver.store_writer import Ending, StoreWriter
 from sweeps.driver.trial_queue import TrialQueue
 from sweeps.errors import StoreUnavailable
 from sweeps.places import Places
-from sweeps.records import Claim, Trial, TrialState, losses
+from sweeps.records import Claim, SweepObjective, Trial, TrialState, losses
 from sweeps.search.early_stopping import PointScheduler
 from sweeps.search.protocol import Proposer
 from sweeps.store.store import Store
@@ -59,7 +59,7 @@ class Dispatcher:
         places: Places,
         scheduler: PointScheduler,
         limits: Limits,
-        objective: Objective | None = None,
+        objective: SweepObjective | None = None,
         share: Share | None = None,
         device: str = "cpu",
         trials_per_gpu: int = 1,

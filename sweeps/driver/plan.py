@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.driver.run import Objective
-from sweeps.records import Sweep
+from sweeps.records import Sweep, SweepObjective
 from sweeps.search.early_stopping import PointScheduler, rule_of
 from sweeps.search.protocol import Proposer
 from sweeps.spec.declarations import TrialLimits
@@ -29,7 +28,7 @@ class SweepPlan:
     #: Trials at once; None = as many as fit.
     concurrency: int | None
     #: None for a match, whose proposer reads what it needs.
-    objective: Objective | None
+    objective: SweepObjective | None
     #: Computes a sweep's result from its rows; None where the proposer knows it.
     analyse: Callable[[], dict[str, Any]] | None
 
@@ -61,16 +60,15 @@ def _sweep(store: Store, sweep: Sweep) -> SweepPlan:
 
     spec = SweepSpec.model_validate(sweep.spec)
     proposer = SweepProposer(spec, StoreReader(store, sweep.id))
-    objective = Objective(spec.objective.metric, spec.objective.direction)
     return SweepPlan(
         proposer=proposer,
         lookahead=proposer.lookahead,
-        scheduler=PointScheduler(rule_of(spec), maximize=objective.direction == "maximize"),
+        scheduler=PointScheduler(rule_of(spec), maximize=sweep.objective.is_maximized),
         resources=spec.resources,
         budget=spec.budget,
         limits=spec.limits,
         concurrency=spec.concurrency,
-        objective=objective,
+        objective=sweep.objective,
         analyse=lambda: _analyse(store, sweep.id),
     )
 

@@ -1,4 +1,4 @@
-"""A trial that a driver has started, and the objective of its sweep."""
+"""A trial that a driver has started."""
 
 from dataclasses import dataclass
 
@@ -18,12 +18,3 @@ class Run:
     verdict: Ending | None = None
     #: When it was told to stop although its sweep goes on, on the monotonic clock.
     stop_asked_at: float | None = None
-
-
-@dataclass(frozen=True)
-class Objective:
-    """The metric that a sweep is about."""
-
-    metric: str
-    #: "minimize" or "maximize".
-    direction: str

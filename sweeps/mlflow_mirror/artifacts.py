@@ -37,11 +37,9 @@ def summary_params(sweep: Sweep) -> dict[str, str]:
 
     MLflow never lets go of a parameter: nothing is one that an extension changes.
     """
-    spec = sweep.spec
-    base = spec.get("base") or {}
-    varied = {"seed", *(spec.get("space") or {})}
-    named = {name: value for name, value in base.items() if name not in varied}
-    named |= match_params(sweep) if sweep.kind == "match" else {"sampler": spec.get("sampler")}
+    varied = {"seed", *sweep.space}
+    named = {name: value for name, value in sweep.base.items() if name not in varied}
+    named |= match_params(sweep) if sweep.kind == "match" else {"sampler": sweep.sampler}
     return {
         mirror_name(name): cut(param_text(value), MAX_PARAM, "spec.json")
         for name, value in named.items()
@@ -66,8 +64,7 @@ def summary_metrics(sweep: Sweep) -> list[MetricPoint]:
 
 
 def _best_values(sweep: Sweep) -> dict[str, Any]:
-    metric = (sweep.spec.get("objective") or {}).get("metric", "validation_error")
-    return {metric: (sweep.best or {}).get("mean")}
+    return {sweep.objective.metric: (sweep.best or {}).get("mean")}
 
 
 log = logging.getLogger(__name__)

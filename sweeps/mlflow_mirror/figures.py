@@ -214,13 +214,11 @@ CURVES, SAMPLES = 6, 200
 
 def drawings(store: Store, sweep: Sweep) -> list[Drawing]:
     """Learning curves of the best points, and the objective over each numeric field."""
-    objective = sweep.spec.get("objective") or {}
-    metric = str(objective.get("metric", "validation_error"))
+    metric, sign = sweep.objective.metric, sweep.objective.sign
     points = [p for p in store.all_points(sweep.id) if p.mean is not None]
-    sign = -1.0 if objective.get("direction") == "maximize" else 1.0
     points.sort(key=lambda p: (sign * (p.mean or 0.0), p.number))
     found = [_curves(store, sweep, points[:CURVES], metric)]
-    for field, domain in (sweep.spec.get("space") or {}).items():
+    for field, domain in sweep.space.items():
         drawn = _sensitivity(field, domain, points, metric)
         if drawn.lines:
             found.append(drawn)

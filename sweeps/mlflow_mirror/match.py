@@ -6,7 +6,7 @@ from typing import Any
 
 from sweeps.analysis.tables import table_text
 from sweeps.match.result import CriterionRow, Interval, LayerRow, MatchResult
-from sweeps.records import Sweep
+from sweeps.records import SIDES, Sweep
 
 
 def match_params(sweep: Sweep) -> dict[str, Any]:
@@ -14,10 +14,10 @@ def match_params(sweep: Sweep) -> dict[str, Any]:
     spec, found = sweep.spec, sweep.result or {}
     asked = {name: found.get(name) or spec.get(name) for name in ("criterion", "level")}
     asked["tolerance"] = spec.get("tolerance")
-    for side in ("source", "target"):
-        fields: Mapping[str, Any] = spec.get(side) or {}
+    for side in SIDES:
         # A recorded curve is data, not a setting; it is in spec.json.
-        asked |= {f"{side}.{name}": v for name, v in fields.items() if name != "curve"}
+        fields = sweep.arm_setting(side).items()
+        asked |= {f"{side}.{name}": value for name, value in fields if name != "curve"}
     return asked
 
 

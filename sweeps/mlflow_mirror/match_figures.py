@@ -7,7 +7,7 @@ from sweeps.match.ratio_axis import ratio_axis
 from sweeps.match.result import CriterionRow, Curves, Interval, MatchResult, result_of
 from sweeps.mlflow_mirror.figures import STEPS, WORDS, Drawing, Line
 from sweeps.mlflow_mirror.match import implied
-from sweeps.records import Sweep
+from sweeps.records import Side, Sweep
 
 EFFECTIVE_LR = "effective learning rate ‖Δw‖/‖w‖ (per step)"
 #: Part of a curve's peak below which nothing is drawn: a cosine ends at zero.
@@ -86,8 +86,8 @@ def _ratio_drawing(
     )
 
 
-def _side(sweep: Sweep, side: str) -> str:
-    return str((sweep.spec.get(side) or {}).get("optimizer") or "recorded")
+def _side(sweep: Sweep, side: Side) -> str:
+    return str(sweep.arm_setting(side).get("optimizer") or "recorded")
 
 
 def _judged(result: MatchResult) -> str:

@@ -77,17 +77,16 @@ def run_address(mlflow_url: str, experiment_id: str, run_id: str) -> str:
 
 def experiment_tags(sweep: Sweep, page_url: str) -> dict[str, str]:
     """Tags of a sweep's experiment: what it is, where its page is, what decides."""
-    objective = sweep.spec.get("objective") or {}
-    is_higher_better = objective.get("direction") == "maximize"
     tags = {
         # Else MLflow takes it for an application of language models.
         "mlflow.experimentKind": "custom_model_development",
         "mlflow.note.content": _page_link(sweep, page_url),
     }
-    if "metric" in objective:
+    if sweep.kind == "sweep":
+        objective = sweep.objective
         tags |= {
-            "mlflow.experiment.primaryMetric.name": mirror_name(str(objective["metric"])),
-            "mlflow.experiment.primaryMetric.greaterIsBetter": str(is_higher_better),
+            "mlflow.experiment.primaryMetric.name": mirror_name(objective.metric),
+            "mlflow.experiment.primaryMetric.greaterIsBetter": str(objective.is_maximized),
         }
     return {name: text for name, text in tags.items() if text}
 
@@ -116,9 +115,8 @@ def _best_words(sweep: Sweep) -> str:
     best = sweep.best or {}
     if best.get("mean") is None:
         return ""
-    metric = (sweep.spec.get("objective") or {}).get("metric", "objective")
     settings = ", ".join(_settings(best.get("params") or {}))
-    words = f"{metric} {best['mean']:.4g}, point {best.get('point')}"
+    words = f"{sweep.objective.metric} {best['mean']:.4g}, point {best.get('point')}"
     return f"{words}: {settings}" if settings else words
 
 

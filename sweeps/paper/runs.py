@@ -148,7 +148,7 @@ def runs_of_store(store: "Store") -> Iterator[PaperRun]:
         page = store.list_sweeps(kind="sweep", cursor=cursor, limit=200)
         for sweep in page.items:
             # CIFAR is what the paper trains on; a sweep of 10,000 digits need not be read.
-            if str(sweep.spec.get("base", {}).get("dataset", "cifar10")).startswith("cifar"):
+            if str(sweep.base.get("dataset", "cifar10")).startswith("cifar"):
                 yield from _runs_of_sweep(store, sweep.id)
         cursor = page.next
         if cursor is None:

@@ -27,8 +27,7 @@ def keep_if_best(store: Store, places: Places, trial: Trial) -> bool:
         return False
     folder = places.home / "models" / places.sweep_id
     known = kept(places.home, places.sweep_id)
-    objective = store.get_sweep(places.sweep_id).spec.get("objective") or {}
-    sign = -1.0 if objective.get("direction") == "maximize" else 1.0
+    sign = store.get_sweep(places.sweep_id).objective.sign
     if known is not None and sign * float(known["objective"]) <= sign * trial.objective:
         return False
     about = {"trial": trial.number, "objective": trial.objective, "params": trial.params}

@@ -62,9 +62,8 @@ def best_points(sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec) -> li
             f"cannot confirm sweep {sweep.id}: it is {sweep.state.value}, and its best point may "
             "yet change"
         )
-    sign = -1.0 if (sweep.spec.get("objective") or {}).get("direction") == "maximize" else 1.0
     ranked = sorted(
-        (sign * point.mean, point.number, point)
+        (sweep.objective.sign * point.mean, point.number, point)
         for point in points
         if point.mean is not None and point.state == TrialState.COMPLETE
     )
@@ -106,7 +105,4 @@ def confirmation(
 
 def first_fresh_seed(sweep: Sweep, earlier: Sequence[Sweep]) -> int:
     """The first seed behind those that the sweep and its earlier confirmations trained on."""
-    return max(
-        (one.spec["base"].get("seed") or 0) + (one.spec.get("replicates") or 1)
-        for one in (sweep, *earlier)
-    )
+    return max((one.base.get("seed") or 0) + one.replicates for one in (sweep, *earlier))

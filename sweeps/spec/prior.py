@@ -27,7 +27,7 @@ def with_earlier_results(spec: SweepSpec, source: Sweep, points: Sequence[Point]
         raise FieldError(
             "from_sweep.sweep",
             f"sweep {source.id} has no point with a mean that lies in this space; its fields are "
-            f"{', '.join(source.spec.get('space') or {})}",
+            f"{', '.join(source.space)}",
         )
     values = spec.model_dump(mode="json")
     values["base"] = spec.base.model_dump(mode="json", exclude_unset=True)
@@ -56,9 +56,8 @@ def _lies_in(spec: SweepSpec, params: dict[str, Any]) -> bool:
 
 def _best(spec: SweepSpec, points: Sequence[Point], count: int) -> list[dict[str, Any]]:
     """The params of the best points that the spec does not try first already."""
-    sign = -1.0 if spec.objective.direction == "maximize" else 1.0
     known = {_key(params) for params in spec.initial_points}
-    ranked = sorted(points, key=lambda p: (sign * (p.mean or 0.0), p.number))
+    ranked = sorted(points, key=lambda p: (spec.objective.sign * (p.mean or 0.0), p.number))
     return [p.params for p in ranked if _key(p.params) not in known][:count]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from sweeps.records import Direction, sign_of
 from sweeps.spec.branches import Branch, branches, grid, grid_size
 from sweeps.spec.checks import (
     check_device,
@@ -60,9 +61,12 @@ class Objective(SpecModel):
     metric: Literal["validation_error", "train_error", "train_loss", "test_error"] = Field(
         "validation_error", description="Name of a metric."
     )
-    direction: Literal["minimize", "maximize"] = Field(
-        "minimize", description="Which end is better."
-    )
+    direction: Direction = Field("minimize", description="Which end is better.")
+
+    @property
+    def sign(self) -> float:
+        """Factor by which the better of two values becomes the smaller: 1 or -1."""
+        return sign_of(self.direction)
 
 
 class Asha(SpecModel):

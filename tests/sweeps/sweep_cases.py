@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sweeps.records import Trial, TrialState
+from sweeps.records import Kind, Sweep, SweepState, Trial, TrialState
 from sweeps.search.protocol import Finished, Proposal, Proposer, Wait
 from sweeps.spec.sweep_spec import SweepSpec
 from worker.report import Series
@@ -24,6 +24,30 @@ def sweep_spec(**fields: Any) -> SweepSpec:
     """A random search of six points over the two rates of ND-Adam."""
     spec = {"name": "small", "base": BASE, "space": SPACE, "num_points": 6, "sampler": "random"}
     return SweepSpec.model_validate(spec | fields)
+
+
+def stored_sweep(spec: dict[str, Any], kind: Kind = "sweep") -> Sweep:
+    """What the store hands out of a spec before any trial has begun."""
+    return Sweep(
+        id="0" * 12,
+        kind=kind,
+        name="small",
+        state=SweepState.QUEUED,
+        reason="",
+        requested="none",
+        spec=spec,
+        tags=(),
+        notes="",
+        created_at=NOW,
+        started_at=None,
+        finished_at=None,
+        num_trials=None,
+        trials={state.value: 0 for state in TrialState},
+        best=None,
+        result=None,
+        mirror=None,
+        eta_seconds=None,
+    )
 
 
 class Curves:

@@ -9,6 +9,7 @@ from rich.table import Table
 from ndadam.theory.caveats import beta2_in_words
 from service.client.client import Client
 from service.contract.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
+from sweeps.records import objective_of
 
 
 def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
@@ -32,7 +33,7 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
 def _best(sweep: SweepOut) -> str:
     if sweep.best is None:
         return "–"
-    metric = (sweep.spec.get("objective") or {}).get("metric", "validation_error")
+    metric = objective_of(sweep.spec).metric
     if metric.endswith("_error"):
         return f"{100 * sweep.best.mean:.2f} %"
     return f"{sweep.best.mean:.4g}"

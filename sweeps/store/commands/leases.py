@@ -16,6 +16,7 @@ from sweeps.records import (
     Sweep,
     SweepState,
     TrialState,
+    resources_of,
 )
 from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep, move_trials
 from sweeps.store.commands.sweeps import carry_out, left_of
@@ -225,11 +226,11 @@ class ClaimVerbs(Database):
 
 
 def _demand(row: sa.Row[Any, Any, Any, Any, Any]) -> Demand:
-    resources = row.spec.get("resources") or {}
+    resources = resources_of(row.spec)
     return Demand(
         sweep_id=row.id,
-        cpus=float(resources.get("cpus", 1.0)),
-        gpus=float(resources.get("gpus", 0.0)),
+        cpus=resources.cpus,
+        gpus=resources.gpus,
         concurrency=row.spec.get("concurrency"),
         waiting=row.n_waiting,
         running=row.n_running,

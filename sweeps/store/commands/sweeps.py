@@ -15,7 +15,7 @@ from sweeps.errors import (
     SweepStateConflict,
     does_not_go_on,
 )
-from sweeps.records import Kind, Page, Request, Sweep, SweepState, TrialState
+from sweeps.records import Kind, Page, Request, Sweep, SweepState, TrialState, objective_of
 from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep, move_trials
 from sweeps.store.database.connection import Database, Write, json_safe, plain_text
 from sweeps.store.database.paging import Listing, check_choice, check_id
@@ -303,7 +303,7 @@ def new_sweep(
         "state": SweepState.QUEUED.value,
         "num_trials": num_trials,
         "objective_metric": objective.get("metric"),
-        "maximize": objective.get("direction") == "maximize",
+        "maximize": objective_of(body["spec"]).is_maximized,
         "idempotency_key": None if idempotency_key is None else plain_text(idempotency_key),
         "body_hash": body_hash,
     }

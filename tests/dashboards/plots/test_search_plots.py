@@ -3,8 +3,6 @@
 import math
 import random
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -17,6 +15,7 @@ from dashboards.wording.importance_notes import FEWEST_POINTS, importance_notes,
 from sweeps.analysis.variance_share import VarianceShare
 from sweeps.records import Point, Sweep, TrialState
 from sweeps.store.queries.timeline import Span
+from tests.sweeps.sweep_cases import stored_sweep
 
 SPACE = {
     "optimizer": {"kind": "choice", "values": ["sgd", "ndadam"]},
@@ -33,7 +32,7 @@ def point(number: int, mean: float | None, **params: object) -> Point:
 
 def varying(spec: dict[str, object]) -> Sweep:
     """A sweep of which only its spec is read."""
-    return cast("Sweep", SimpleNamespace(spec=spec))
+    return stored_sweep(spec)
 
 
 def span(trial: int, start: float, end: float | None, pid: int = 1, host: str = "a") -> Span:

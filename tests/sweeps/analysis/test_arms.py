@@ -13,6 +13,7 @@ from sweeps.errors import InvalidFilter
 from sweeps.records import Claim, NewTrial, Point, TrialState
 from sweeps.store.store import Store
 from tests.sweeps.store_cases import claimed, report
+from tests.sweeps.sweep_cases import stored_sweep
 
 SPACE = {
     "optimizer": {"kind": "choice", "values": ["sgd", "ndadam"]},
@@ -232,7 +233,7 @@ class TestSensitivity:
         design = spec(sampler="grid", space={"lr": {"kind": "choice", "values": [0.4, 0.1]}})
         points = self.points({0.1: 0.5, 0.4: None})
 
-        (found,) = sensitivity(design, points)
+        (found,) = sensitivity(stored_sweep(design), points)
 
         assert [(b.value, b.mean, b.n, b.diverged) for b in found.bins] == [
             (0.4, None, 0, 1),
@@ -243,7 +244,7 @@ class TestSensitivity:
         space = {"lr": {"kind": "float", "low": 1e-6, "high": 1.0, "log": True}}
         points = self.points({10 ** -(x / 2 + 0.25): x / 10 for x in range(12)})
 
-        (found,) = sensitivity(spec(space=space), points)
+        (found,) = sensitivity(stored_sweep(spec(space=space)), points)
 
         assert found.log
         assert [b.n for b in found.bins] == [2] * 6
@@ -258,4 +259,13 @@ class TestSensitivity:
     def test_a_search_that_follows_results_has_none(self, changes: dict[str, Any]) -> None:
         space = {"lr": {"kind": "choice", "values": [0.1, 0.4]}}
 
-        assert sensitivity(spec(space=space, **changes), self.points({0.1: 0.5})) == []
+        sweep = stored_sweep(spec(space=space, **changes))
+        assert sensitivity(sweep, self.points({0.1: 0.5})) == []
+
+    def test_one_field_alone_may_be_asked_for(self) -> None:
+        choice = {"kind": "choice", "values": [0.1]}
+        sweep = stored_sweep(spec(space={"momentum": choice, "lr": choice}))
+        points = self.points({0.1: 0.5})
+
+        assert [one.field for one in sensitivity(sweep, points, "lr")] == ["lr"]
+        assert sensitivity(sweep, points, "momentum") == []
