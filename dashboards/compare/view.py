@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from dashboards.plots.sweep import Curve
 from dashboards.web.point_cache import all_points
 from dashboards.wording.differing_fields import Differing
-from dashboards.wording.formatting import config_value, number, plus_minus, signed
+from dashboards.wording.formatting import config_value, difference_with_interval, number, plus_minus
 from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import (
     objective_metric,
@@ -18,6 +18,7 @@ from dashboards.wording.sweep_facts import (
 )
 from sweeps.analysis.compared_arms import ArmRef
 from sweeps.analysis.comparison import MAX_ARMS, ComparisonSpec, compare
+from sweeps.analysis.formatting import NOTHING
 from sweeps.errors import SweepsError, SweepStateConflict
 from sweeps.records import Point, Sweep
 from sweeps.store.store import Store
@@ -128,7 +129,7 @@ def _found(found: dict[str, Any]) -> dict[str, Any]:
         ],
     )
     mixed = [
-        (row["what"], [", ".join(row["values"][label]) or "–" for label in labels])
+        (row["what"], [", ".join(row["values"][label]) or NOTHING for label in labels])
         for row in found["mixed_provenance"]
     ]
     smallest = found["detectable_difference"]
@@ -163,12 +164,9 @@ def difference(metric: str, row: dict[str, Any]) -> Difference:
     """One row of the comparison in words and in the unit of the metric."""
     what = quantity(metric)
     low, middle, high = (what.shown(row[key]) for key in ("low", "difference", "high"))
-    shown = [signed(value) if what.is_fraction else number(value) for value in (middle, low, high)]
-    unit = "\N{NARROW NO-BREAK SPACE}points" if what.is_fraction else ""
-    text = f"{shown[0]} ({shown[1]} to {shown[2]}){unit}".replace("-", "\N{MINUS SIGN}")
     return Difference(
         arms=f"{row['a']} − {row['b']}",
-        text=text,
+        text=difference_with_interval(metric, row["difference"], row["low"], row["high"]),
         method=row["method"],
         p_value=number(row["p_holm"], 2),
         verdict=_verdict(row),

@@ -14,8 +14,8 @@ from dashboards.plots.figure import (
     readable_axis,
     wide_axis,
 )
-from dashboards.wording.formatting import signed
 from dashboards.wording.quantities import layer_order, quantity
+from sweeps.analysis.formatting import signed
 from sweeps.match.ratio_axis import RatioAxis, ratio_axis
 from sweeps.match.result import Curves, LayerRow, Verdict
 

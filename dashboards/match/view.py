@@ -1,14 +1,14 @@
 """A match's result in the words of its page."""
 
-import math
 from typing import Any, cast
 
 from markupsafe import Markup
 
 from dashboards.sweep_pages.overview import Fact, time_facts
-from dashboards.wording.formatting import config_value, number, percent, signed, symbol
+from dashboards.wording.formatting import config_value, number, percent, ratio, symbol
 from dashboards.wording.quantities import quantity
 from ndadam.theory.laws import rate_name
+from sweeps.analysis.formatting import Write, span, with_interval
 from sweeps.match.result import Interval, MatchResult, Verdict, result_of
 from sweeps.records import Side, Sweep
 
@@ -58,9 +58,7 @@ def match_values(sweep: Sweep) -> dict[str, Any]:
             (cast("dict[str, Any]", result).get("comparison") or {}).get("sentence", "")
         ),
         "cost": result["cost"],
-        "calibration": [
-            {**row, "ratio": _ratio(row["log_ratio"])} for row in result["calibration"]
-        ],
+        "calibration": [{**row, "ratio": ratio(row["log_ratio"])} for row in result["calibration"]],
     }
 
 
@@ -154,7 +152,7 @@ def _rate_fact(result: MatchResult, rate: Markup) -> Fact:
 def _between(interval: Interval) -> str:
     if interval["low"] is None or interval["high"] is None:
         return "no interval: a single seed"
-    return f"95 % interval {number(interval['low'])} to {number(interval['high'])}"
+    return f"95 % interval {span(number, interval['low'], interval['high'])}"
 
 
 def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[str, str]:
@@ -178,18 +176,8 @@ def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[s
 
 
 def _ratio_words(verdict: Verdict) -> str:
-    ratio = verdict["log_ratio"]
-    if ratio is None:
-        return ""
-    text = f": source over target {_ratio(ratio['value'])}"
-    if ratio["low"] is not None and ratio["high"] is not None:
-        text += f" ({_ratio(ratio['low'])} to {_ratio(ratio['high'])})"
-    return text
-
-
-def _ratio(log_ratio: float) -> str:
-    """A log ratio as a signed percentage: +2.0 %."""
-    return f"{signed(100 * math.expm1(log_ratio), 1)}\N{NARROW NO-BREAK SPACE}%"
+    found = verdict["log_ratio"]
+    return "" if found is None else f": source over target {with_interval(ratio, **found)}"
 
 
 def _findings(result: MatchResult) -> list[tuple[str, str]]:
@@ -208,7 +196,7 @@ def _findings(result: MatchResult) -> list[tuple[str, str]]:
         start, stop = verdict["window"]
         rows += [
             ("Window of the verdict", f"steps {number(start)} to {number(stop)}"),
-            ("Drift within the window", _drift(verdict["drift"])),
+            ("Drift within the window", _interval(verdict["drift"], ratio)),
             ("Interval taken from", verdict["interval_from"]),
             ("Fresh seeds", ", ".join(str(seed) for seed in verdict["seeds"])),
         ]
@@ -219,18 +207,5 @@ def _known(value: float | None) -> str | None:
     return None if value is None else number(value)
 
 
-def _interval(interval: Interval | None) -> str | None:
-    if interval is None:
-        return None
-    if interval["low"] is None or interval["high"] is None:
-        return number(interval["value"])
-    return f"{number(interval['value'])} ({number(interval['low'])} to {number(interval['high'])})"
-
-
-def _drift(interval: Interval | None) -> str | None:
-    if interval is None:
-        return None
-    text = _ratio(interval["value"])
-    if interval["low"] is None or interval["high"] is None:
-        return text
-    return f"{text} ({_ratio(interval['low'])} to {_ratio(interval['high'])})"
+def _interval(interval: Interval | None, write: Write = number) -> str | None:
+    return None if interval is None else with_interval(write, **interval)

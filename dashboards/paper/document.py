@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from dashboards.paper.document_figures import drawn_figures
 from dashboards.paper.wording import point_name, points
-from dashboards.report.blocks import Block, Document, Heading, Listing, Paragraph, Table
-from dashboards.wording.formatting import signed
+from dashboards.report.blocks import Block, Document, Heading, Listing, Paragraph
+from sweeps.analysis.formatting import BRACKETS, NOTHING, signed, span, with_interval
+from sweeps.analysis.table import Table
 from sweeps.paper.comparison import (
     ArmDifference,
     ComparedClaim,
@@ -108,7 +109,7 @@ def _compared(differences: Sequence[ArmDifference], caption: str) -> Table:
     rows = tuple(
         (
             (f"{row.of}: " if row.of else "") + f"{row.over} − {row.under}",
-            f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]",
+            with_interval(signed, row.difference, row.low, row.high, BRACKETS),
             f"{row.p_value:.2g}",
             row.verdict,
         )
@@ -120,10 +121,8 @@ def _compared(differences: Sequence[ArmDifference], caption: str) -> Table:
 def _row(row: ComparedEntry) -> tuple[str, ...]:
     paper = points(row.entry.test_error)
     if row.difference is None:
-        return (row.entry.name, paper, "–", "–", "–", "0", "–", row.verdict)
-    difference = signed(row.difference)
-    if row.low is not None and row.high is not None:
-        difference += f" [{signed(row.low)}, {signed(row.high)}]"
+        return (row.entry.name, paper, NOTHING, NOTHING, NOTHING, "0", NOTHING, row.verdict)
+    difference = with_interval(signed, row.difference, row.low, row.high, BRACKETS)
     verdict = f"{row.verdict}: {row.because}" if row.because else row.verdict
     ours = row.measured
     return (row.entry.name, paper, *_measured(ours), str(ours.n), difference, verdict)
@@ -131,10 +130,10 @@ def _row(row: ComparedEntry) -> tuple[str, ...]:
 
 def _measured(ours: Measured) -> tuple[str, str, str]:
     if ours.mean is None:
-        return "–", "–", "–"
+        return NOTHING, NOTHING, NOTHING
     if ours.sd is None or ours.low is None or ours.high is None:
-        return points(ours.mean), "–", "–"
-    return points(ours.mean), points(ours.sd), f"{points(ours.low)} to {points(ours.high)}"
+        return points(ours.mean), NOTHING, NOTHING
+    return points(ours.mean), points(ours.sd), span(points, ours.low, ours.high)
 
 
 # --- Claims, runs, what is missing ---------------------------------------------------------------
@@ -163,9 +162,9 @@ def _runs_table(used: Sequence[PaperRun]) -> list[Block]:
         (
             _what(run),
             str(run.seed),
-            points(100 * run.metrics["test_error"]) if "test_error" in run.metrics else "–",
-            f"{run.seconds:,.0f}" if run.seconds is not None else "–",
-            str(run.provenance.get("card", "–")),
+            points(100 * run.metrics["test_error"]) if "test_error" in run.metrics else NOTHING,
+            f"{run.seconds:,.0f}" if run.seconds is not None else NOTHING,
+            str(run.provenance.get("card", NOTHING)),
             run.where,
         )
         for run in used

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from dashboards.paper.wording import point_name, points
 from dashboards.plots.figure import OPTIMIZER_COLOURS
-from dashboards.report.blocks import Block, Heading, Paragraph, Picture, Table
+from dashboards.report.blocks import Block, Heading, Paragraph, Picture
 from dashboards.report.drawing import Drawing, Line, line_chart
-from dashboards.wording.formatting import signed
+from sweeps.analysis.formatting import BRACKETS, NOTHING, signed, span, with_interval
+from sweeps.analysis.table import Table
 from sweeps.paper.balance import END, balance_by_layer, balance_curve, balance_note
 from sweeps.paper.figures import (
     LAYER,
@@ -221,25 +222,26 @@ def _ratios(ratios: Sequence[MeasuredRatio]) -> list[Block]:
     return blocks
 
 
+_digits = "{:.3f}".format
+
+
 def _layer_cell(found: MeasuredRatio, layer: str) -> str:
     row = found.at(layer)
-    return "–" if row is None else f"{row.ratio:.3f} {row.verdict}"
+    return NOTHING if row is None else f"{_digits(row.ratio)} {row.verdict}"
 
 
 def _agreeing(found: MeasuredRatio) -> str:
-    return f"{found.num_agreeing} of {len(found.layers)}" if found.layers else "–"
+    return f"{found.num_agreeing} of {len(found.layers)}" if found.layers else NOTHING
 
 
 def _ratio_row(found: MeasuredRatio) -> tuple[str, ...]:
     ratio, here = found.ratio, found.at(LAYER)
     expected = f"{ratio.expected:g}" if ratio.holds else f"not {ratio.expected:g}"
-    law = f"{found.by_law:.3f}"
+    law = _digits(found.by_law)
     if here is None:
-        return (ratio.label, ratio.claim, expected, "–", "–", "–", law, found.verdict)
-    value = f"{here.ratio:.3f}"
-    if found.low is not None and found.high is not None:
-        value += f" [{found.low:.3f}, {found.high:.3f}]"
-    spread = f"{here.least:.3f} to {here.most:.3f}"
+        return (ratio.label, ratio.claim, expected, NOTHING, NOTHING, NOTHING, law, found.verdict)
+    value = with_interval(_digits, here.ratio, found.low, found.high, BRACKETS)
+    spread = span(_digits, here.least, here.most)
     inside = f"{100 * here.fraction_inside:.0f} %"
     return (ratio.label, ratio.claim, expected, value, spread, inside, law, found.verdict)
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from dashboards.paper.wording import point_name
 from dashboards.web.point_cache import Kept
-from dashboards.wording.formatting import signed
+from sweeps.analysis.formatting import NOTHING, signed, with_interval
 from sweeps.paper.balance import balance_by_layer, balance_curve, balance_note
 from sweeps.paper.comparison import (
     ComparedClaim,
@@ -226,7 +226,7 @@ def _percent(value: float) -> str:
 
 def _measured(ours: Measured) -> str:
     if ours.mean is None:
-        return "–"
+        return NOTHING
     if ours.high is None:
         return _percent(ours.mean)
     return f"{ours.mean:.2f} ± {ours.high - ours.mean:.2f}{_NARROW}%"
@@ -234,16 +234,10 @@ def _measured(ours: Measured) -> str:
 
 def difference_text(value: float | None, low: float | None, high: float | None) -> str:
     """A difference in points with its interval."""
-    if value is None:
-        return "–"
-    if low is None or high is None:
-        return signed(value)
-    return f"{signed(value)} ({signed(low)} to {signed(high)})"
+    return with_interval(signed, value, low, high)
 
 
 def ratio_text(value: float | None, low: float | None, high: float | None) -> str:
     """A ratio with its interval."""
-    if value is None:
-        return "–"
     # Not as other numbers: 1.003 is another finding than 1, and an interval's ends look alike.
-    return f"{value:.3f}" + ("" if low is None or high is None else f" ({low:.3f} to {high:.3f})")
+    return with_interval("{:.3f}".format, value, low, high)

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from dashboards.report.drawing import Drawing
-
-#: What a number begins with; "–" stands for none.
-_NUMERIC = set("0123456789+-−–")
+from sweeps.analysis.table import Table
 
 
 @dataclass(frozen=True)
@@ -35,19 +33,6 @@ class Listing:
     """A list of sentences."""
 
     items: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as people read them. Columns of numbers are set to the right."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str = ""
-
-    def is_numeric(self, column: int) -> bool:
-        """Whether every cell of a column begins with a number, or says that there is none."""
-        return column > 0 and all(row[column][:1] in _NUMERIC for row in self.rows)
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,13 @@ from dashboards.report.blocks import (
     Notes,
     Paragraph,
     Picture,
-    Table,
 )
-from dashboards.report.latex import latex_preamble, latex_table, latex_text, notes_latex
+from dashboards.report.latex import latex_preamble, latex_table, notes_latex
 from dashboards.web.templating import render
 from dashboards.wording.markdown_notes import part_of_markdown
+from sweeps.analysis.table import Table, latex_text, markdown_text
+from sweeps.analysis.table import to_html as to_html_table
+from sweeps.analysis.table import to_markdown as to_markdown_table
 
 # --- HTML ----------------------------------------------------------------------------------------
 
@@ -33,31 +35,14 @@ def to_html(document: Document) -> str:
     return render("report.html", document=document, **parts)
 
 
+def _html_table(table: Table) -> Markup:
+    return Markup(to_html_table(table))
+
+
 def _svg(picture: Picture) -> Markup:
     label = html.escape(picture.caption)
     named = picture.drawing.svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
     return Markup(named)
-
-
-def _html_table(table: Table) -> Markup:
-    caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
-    numeric = [' class="n"' if table.is_numeric(c) else "" for c in range(len(table.head))]
-    head = "".join(
-        f'<th scope="col"{kind}>{html.escape(cell)}</th>'
-        for cell, kind in zip(table.head, numeric, strict=True)
-    )
-    rows = "\n".join(
-        "<tr>"
-        + "".join(
-            f"<td{kind}>{html.escape(cell)}</td>" for cell, kind in zip(row, numeric, strict=True)
-        )
-        + "</tr>"
-        for row in table.rows
-    )
-    return Markup(
-        f'<div class="wide"><table>{caption}\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>"
-    )
 
 
 # --- Markdown ------------------------------------------------------------------------------------
@@ -66,37 +51,26 @@ def _html_table(table: Table) -> Markup:
 def to_markdown(document: Document, picture: Callable[[Picture], str] | None = None) -> str:
     """Markdown with tables; ``picture`` gives a figure's address, default: inside the text."""
     address = picture or _data_address
-    parts = [f"# {_md(document.title)}", *(_markdown(b, address) for b in document.blocks)]
+    parts = [
+        f"# {markdown_text(document.title)}",
+        *(_markdown(b, address) for b in document.blocks),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
 def _markdown(block: Block, address: Callable[[Picture], str]) -> str:
     if isinstance(block, Heading):
-        return f"{'#' * block.level} {_md(block.text)}"
+        return f"{'#' * block.level} {markdown_text(block.text)}"
     if isinstance(block, Paragraph):
-        return _md(block.text)
+        return markdown_text(block.text)
     if isinstance(block, Notes):
         return part_of_markdown(block.text)
     if isinstance(block, Listing):
-        return "\n".join(f"- {_md(item)}" for item in block.items)
+        return "\n".join(f"- {markdown_text(item)}" for item in block.items)
     if isinstance(block, Table):
-        return _markdown_table(block)
-    return f"![{_md(block.drawing.name)}]({address(block)})\n\n{_md(block.caption)}"
-
-
-def _markdown_table(table: Table) -> str:
-    columns = range(len(table.head))
-    lines = [
-        "| " + " | ".join(_md(cell) for cell in table.head) + " |",
-        "|" + "|".join("---:" if table.is_numeric(c) else "---" for c in columns) + "|",
-        *("| " + " | ".join(_md(cell) for cell in row) + " |" for row in table.rows),
-    ]
-    caption = [_md(table.caption), ""] if table.caption else []
-    return "\n".join([*caption, *lines])
-
-
-def _md(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
+        return to_markdown_table(block).rstrip("\n")
+    name, caption = markdown_text(block.drawing.name), markdown_text(block.caption)
+    return f"![{name}]({address(block)})\n\n{caption}"
 
 
 def _data_address(picture: Picture) -> str:

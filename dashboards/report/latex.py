@@ -12,62 +12,8 @@ from collections.abc import Callable, Sequence
 
 from markdown_it.token import Token
 
-from dashboards.report.blocks import Table
 from dashboards.wording.markdown_notes import parsed
-
-#: Greek letters that have a form of their own, as commands of mathematics.
-_GREEK = dict(
-    zip(
-        "αβγδζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩ",
-        "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho varsigma sigma "
-        "tau upsilon varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi "
-        "Omega".split(),
-        strict=True,
-    )
-)
-
-_TEX = {
-    "\\": r"\textbackslash{}",
-    **{c: "\\" + c for c in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{letter: f"$\\{name}$" for letter, name in _GREEK.items()},
-    # The others look like Latin letters.
-    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),
-    **{"‖": r"$\|$", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "√": r"$\surd$"},
-    **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "µ": r"$\mu$"},
-    **{
-        "₀": "$_0$",
-        "₁": "$_1$",
-        "₂": "$_2$",
-        "²": "$^2$",
-        "ᵛ": "$^v$",
-        "ˢ": "$^s$",
-        "ε": r"$\epsilon$",
-    },
-    **{"–": "--", "—": "---", "…": r"\ldots{}", "→": r"$\to$", "\N{NARROW NO-BREAK SPACE}": r"\,"},
-}
-
-#: An index or exponent in plain text after a symbol: γ_C, α^v.
-_INDEXED = re.compile(r"(?<!\\)\$(\\_|\\textasciicircum\{\})([A-Za-z0-9])(?![A-Za-z0-9])")
-
-#: What the end of a line, a rule and an item before it would take for their own option.
-_OPTION = re.compile(r"^\s*[\[*]")
-
-
-def latex_text(text: str) -> str:
-    """Text with every character that LaTeX would read escaped, and symbols as mathematics."""
-    # Control characters would end the run of LaTeX.
-    plain = "".join(_TEX.get(c, c) for c in text if c.isspace() or not _is_control(c))
-    # Symbols side by side are one formula; a dollar of the text is escaped and keeps its own.
-    joined = re.sub(r"(?<!\\)\$\$", "", plain)
-    joined = _OPTION.sub(lambda found: f"{{{found[0]}}}", joined)
-    return _INDEXED.sub(lambda found: ("_" if found[1] == r"\_" else "^") + found[2] + "$", joined)
-
-
-def _is_control(sign: str) -> bool:
-    return unicodedata.category(sign) == "Cc"
-
+from sweeps.analysis.table import Table, latex_row, latex_text
 
 #: LaTeX around the parts of notes. Of a table each row is a line; wide ones are for HTML.
 _AROUND = {
@@ -182,9 +128,9 @@ def latex_table(table: Table) -> str:
             f"{{\\{size}\\begin{{longtable}}{{{''.join(columns)}}}",
             *caption,
             "\\toprule",
-            _row(table.head),
+            latex_row(table.head),
             "\\midrule\\endhead",
-            *(_row(row) for row in table.rows),
+            *map(latex_row, table.rows),
             "\\bottomrule",
             "\\end{longtable}}",
         ]
@@ -222,7 +168,3 @@ def _column(is_numeric: bool, full: int, width: float, letters: int) -> str:
 
 def _longest_word(text: str) -> int:
     return max(map(len, text.split()), default=1)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return " & ".join(latex_text(cell) for cell in cells) + r" \\"

@@ -1,15 +1,15 @@
 """A match as a report: the verdict first, then what it rests on."""
 
-import math
-
 from dashboards.match.plots import SOURCE, TARGET
 from dashboards.match.view import match_values
 from dashboards.plots.figure import PALETTE
-from dashboards.report.blocks import Block, Heading, Listing, Paragraph, Picture, Table
+from dashboards.report.blocks import Block, Heading, Listing, Paragraph, Picture
 from dashboards.report.drawing import Line, Mark, interval_chart, line_chart
-from dashboards.wording.formatting import duration, number, quantity_value, signed
-from dashboards.wording.plain_text import interval, plain, symbol
+from dashboards.wording.formatting import duration, interval, number, quantity_value, ratio
+from dashboards.wording.plain_text import plain, symbol
 from dashboards.wording.quantities import layer_order, quantity
+from sweeps.analysis.formatting import NOTHING, span, with_interval
+from sweeps.analysis.table import Table
 from sweeps.match.result import (
     CostRow,
     CriterionRow,
@@ -63,11 +63,7 @@ def _criteria(rows: list[CriterionRow], name: str) -> list[Block]:
 
 
 def _interval(found: Interval | None) -> str:
-    if found is None:
-        return "–"
-    if found["low"] is None or found["high"] is None:
-        return number(found["value"])
-    return f"{number(found['value'])} ({number(found['low'])} to {number(found['high'])})"
+    return NOTHING if found is None else with_interval(number, **found)
 
 
 def _curves(curves: Curves, tolerance: float, source: str, target: str) -> list[Block]:
@@ -115,8 +111,8 @@ def _layers(layers: list[LayerRow], name: str) -> list[Block]:
             row["layer"],
             row["kind"].replace("_", " ") or "not probed",
             number(row["implied_rate"]),
-            _ends(_mark(row)),
-            _percent(row["log_ratio"]),
+            span(number, row.get("implied_low"), row.get("implied_high")),
+            ratio(row["log_ratio"]),
         )
         for row in ordered
     )
@@ -128,16 +124,6 @@ def _layers(layers: list[LayerRow], name: str) -> list[Block]:
 def _mark(row: LayerRow) -> Mark:
     low, high = row.get("implied_low"), row.get("implied_high")
     return Mark(row["layer"], PALETTE[0], row["implied_rate"], low, high)
-
-
-def _ends(mark: Mark) -> str:
-    if mark.low is None or mark.high is None:
-        return "–"
-    return f"{number(mark.low)} to {number(mark.high)}"
-
-
-def _percent(log_ratio: float) -> str:
-    return f"{signed(100 * math.expm1(log_ratio), 1)} %"
 
 
 def _comparison(result: MatchResult) -> list[Block]:

@@ -1,18 +1,27 @@
 """What each varied field did to the objective, as parts of a report: figures, means, importance."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from dashboards.plots.figure import inks
 from dashboards.plots.scales import is_number
-from dashboards.report.blocks import Block, Heading, Listing, Picture, Table
+from dashboards.report.blocks import Block, Heading, Listing, Picture
 from dashboards.report.drawing import Cloud, cloud_chart
-from dashboards.wording.formatting import choice_word, number, quantity_value, upper_first
+from dashboards.wording.formatting import (
+    choice_word,
+    interval,
+    number,
+    quantity_value,
+    upper_first,
+)
 from dashboards.wording.importance_notes import branch_name, importance_notes
-from dashboards.wording.plain_text import interval, plain, symbol
+from dashboards.wording.plain_text import plain, symbol
 from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import is_log, objective_metric, optimizer_of
 from sweeps.analysis.arms import Analysis
+from sweeps.analysis.formatting import span
 from sweeps.analysis.sensitivity import SensitivityBin
+from sweeps.analysis.table import Table
 from sweeps.records import Point, Sweep
 from sweeps.store.store import Store
 
@@ -83,7 +92,7 @@ def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
     where = (
         choice_word(part.value)
         if part.low is None or part.high is None
-        else f"{number(part.low, 3)} to {number(part.high, 3)}"
+        else span(partial(number, digits=3), part.low, part.high)
     )
     spread = interval(metric, part.mean_low, part.mean_high)
     return where, quantity_value(metric, part.mean), spread, str(part.n)

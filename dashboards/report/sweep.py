@@ -1,34 +1,30 @@
 """A sweep as a report: what it varied, what it found with intervals, curves, where it ran."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from dashboards.plots.figure import OPTIMIZER_COLOURS, dash, inks
-from dashboards.report.blocks import (
-    Block,
-    Document,
-    Heading,
-    Listing,
-    Notes,
-    Paragraph,
-    Picture,
-    Table,
-)
+from dashboards.report.blocks import Block, Document, Heading, Listing, Notes, Paragraph, Picture
 from dashboards.report.drawing import Line, Mark, interval_chart, line_chart
 from dashboards.report.match import match_blocks
 from dashboards.report.sensitivity import sensitivity_blocks
 from dashboards.wording.formatting import (
     choice_word,
     config_value,
+    difference,
     duration,
+    interval,
     number,
     quantity_value,
     upper_first,
 )
-from dashboards.wording.plain_text import interval, plain, settings, signed, symbol
+from dashboards.wording.plain_text import plain, settings, symbol
 from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import objective_metric, optimizer_of
 from sweeps.analysis.arms import Analysis, ArmResult, Estimate, analysis
+from sweeps.analysis.formatting import BRACKETS, NOTHING, with_interval
+from sweeps.analysis.table import Table
 from sweeps.records import Sweep, sign_of
 from sweeps.store.store import Store
 
@@ -122,8 +118,9 @@ def _results(found: Analysis) -> list[Block]:
         cells = tuple(
             (
                 f"{settings(row.a)} − {settings(row.b)}",
-                f"{signed(row.metric, row.difference)} "
-                f"[{signed(row.metric, row.low)}, {signed(row.metric, row.high)}]",
+                with_interval(
+                    partial(difference, row.metric), row.difference, row.low, row.high, BRACKETS
+                ),
                 number(row.p_holm, 2),
                 row.verdict,
             )
@@ -146,29 +143,27 @@ def _arm_row(arm: ArmResult, metric: str, *, shows_test: bool) -> tuple[str, ...
     assert arm.objective is not None
     objective = arm.objective
     rest = {name: value for name, value in arm.params.items() if name not in arm.arm}
-    chosen = settings(rest) if rest else "–"
+    chosen = settings(rest) if rest else NOTHING
     if arm.selected:
         chosen += " (selected, optimistic)"
-    sd = "–" if objective.sd is None else quantity_value(metric, objective.sd)
     cells = [
         settings(arm.arm),
         quantity_value(metric, objective.mean),
         interval(metric, objective.low, objective.high),
-        sd,
+        quantity_value(metric, objective.sd),
         str(objective.n),
         str(arm.points),
         chosen,
     ]
     if shows_test:
-        cells.insert(5, _estimate("test_error", arm.test_error))
+        found = arm.test_error
+        text = NOTHING if found is None else _with_interval("test_error", found)
+        cells.insert(5, text)
     return tuple(cells)
 
 
-def _estimate(metric: str, found: Estimate | None) -> str:
-    if found is None:
-        return "–"
-    text = quantity_value(metric, found.mean)
-    return text if found.low is None else f"{text} ({interval(metric, found.low, found.high)})"
+def _with_interval(metric: str, found: Estimate) -> str:
+    return with_interval(partial(quantity_value, metric), found.mean, found.low, found.high)
 
 
 def _intervals(arms: Sequence[ArmResult], metric: str) -> list[Block]:
@@ -245,7 +240,7 @@ def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:
         (
             settings(point.params),
             quantity_value(metric, point.mean),
-            "–" if point.sd is None else quantity_value(metric, point.sd),
+            quantity_value(metric, point.sd),
             str(point.n),
             point.state.value,
         )

@@ -11,11 +11,11 @@ from dashboards.plots.scales import is_number
 from dashboards.plots.sweep import Setting, Trend
 from dashboards.web.point_cache import kept
 from dashboards.wording.differing_fields import Differing, differing_fields
-from dashboards.wording.formatting import choice_word, number, plus_minus, signed
+from dashboards.wording.formatting import choice_word, difference_with_interval, estimate, number
 from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import objective_metric, optimizer_of, settings_text
 from ndadam.statistics.inference import t_quantile
-from sweeps.analysis.arms import MAX_COMPARED, ArmResult, Comparison, Estimate, analysis
+from sweeps.analysis.arms import MAX_COMPARED, ArmResult, Comparison, analysis
 from sweeps.analysis.sensitivity import SensitivityBin, sensitivity
 from sweeps.records import Point, Sweep
 from sweeps.store.store import Store
@@ -103,8 +103,8 @@ def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
     rest = {name: value for name, value in arm.params.items() if name not in arm.arm}
     return ArmRow(
         name=_arm_name(arm.arm) or optimizer_of(sweep, arm.params),
-        objective=_estimate(objective_metric(sweep), arm.objective),
-        test_error=_estimate("test_error", arm.test_error),
+        objective=estimate(objective_metric(sweep), arm.objective),
+        test_error=estimate("test_error", arm.test_error),
         seeds=arm.objective.n,
         points=arm.points,
         diverged=arm.points_diverged,
@@ -121,25 +121,11 @@ def _arm_name(arm: dict[str, Any]) -> str:
     )
 
 
-def _estimate(metric: str, found: Estimate | None) -> str:
-    if found is None:
-        return "–"
-    half = None if found.high is None else found.high - found.mean
-    return plus_minus(metric, found.mean, half)
-
-
 def _comparison_row(row: Comparison) -> ComparisonRow:
-    what = quantity(row.metric)
-    unit = "\N{NARROW NO-BREAK SPACE}points" if what.is_fraction else ""
-    low, middle, high = (
-        signed(what.shown(value)) if what.is_fraction else number(value)
-        for value in (row.low, row.difference, row.high)
-    )
-    text = f"{middle} ({low} to {high}){unit}".replace("-", "\N{MINUS SIGN}")
     return ComparisonRow(
         arms=f"{_arm_name(row.a)} − {_arm_name(row.b)}",
-        metric=what.name,
-        difference=text,
+        metric=quantity(row.metric).name,
+        difference=difference_with_interval(row.metric, row.difference, row.low, row.high),
         p_value=number(row.p_holm, 2),
         verdict=row.verdict,
     )

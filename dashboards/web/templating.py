@@ -12,6 +12,7 @@ from dashboards.web.static_files import asset_url, plotly_map_style_ids
 from dashboards.wording import formatting
 from dashboards.wording.markdown_notes import markdown
 from dashboards.wording.quantities import quantity
+from sweeps.analysis.formatting import signed
 
 #: SHA-256 of the empty text. plotly adds an empty ``<style>`` and fills it rule by rule.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
@@ -64,7 +65,7 @@ def _environment() -> Environment:
         "percent": formatting.percent,
         "sampled_value": formatting.sampled_value,
         "short_moment": formatting.short_moment,
-        "signed": formatting.signed,
+        "signed": signed,
         "symbol": formatting.symbol,
         "upper_first": formatting.upper_first,
     }

@@ -3,14 +3,21 @@
 import json
 import math
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from dashboards.wording.quantities import quantity
-
-#: Shown where there is no value yet.
-NOTHING = "–"
+from sweeps.analysis.formatting import (
+    NOTHING,
+    Mean,
+    log_ratio_percent,
+    signed,
+    signed_figures,
+    span,
+    with_interval,
+)
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -25,11 +32,6 @@ def number(value: float | None, digits: int = 4) -> str:
         return f"{value:.{digits}g}"
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign; what rounds to nothing is +0.00, never −0.00."""
-    return f"{value:+z.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def quantity_value(key: str, value: float | None) -> str:
@@ -50,6 +52,38 @@ def plus_minus(key: str, mean: float | None, half: float | None) -> str:
     if what.is_fraction:
         return f"{what.shown(mean):z.2f} ± {what.shown(half):.2f}\N{NARROW NO-BREAK SPACE}%"
     return f"{number(mean)} ± {number(half, 2)}"
+
+
+def estimate(key: str, found: Mean | None) -> str:
+    """A mean with half of its interval, in the unit of ``key``."""
+    if found is None:
+        return NOTHING
+    return plus_minus(key, found.mean, None if found.high is None else found.high - found.mean)
+
+
+def interval(key: str, low: float | None, high: float | None) -> str:
+    """An interval in the unit of ``key``."""
+    return span(partial(quantity_value, key), low, high)
+
+
+def difference(key: str, value: float) -> str:
+    """A difference with its sign: percentage points for a fraction, else four digits."""
+    what = quantity(key)
+    return signed(what.shown(value)) if what.is_fraction else signed_figures(value)
+
+
+def difference_with_interval(key: str, value: float, low: float, high: float) -> str:
+    """A difference with its interval and its unit."""
+    what = quantity(key)
+    if what.is_fraction:
+        shown = with_interval(signed, what.shown(value), what.shown(low), what.shown(high))
+        return f"{shown}\N{NARROW NO-BREAK SPACE}points"
+    return with_interval(number, value, low, high).replace("-", "\N{MINUS SIGN}")
+
+
+def ratio(log_ratio: float) -> str:
+    """A logarithm of a ratio as a signed percentage: +2.0 %."""
+    return log_ratio_percent(log_ratio, "\N{NARROW NO-BREAK SPACE}")
 
 
 def config_value(value: Any) -> str:

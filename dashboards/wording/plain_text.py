@@ -4,7 +4,7 @@ import html
 import re
 from typing import Any
 
-from dashboards.wording.formatting import quantity_value, sampled_value
+from dashboards.wording.formatting import sampled_value
 from dashboards.wording.quantities import quantity
 
 _MARKS = {
@@ -37,17 +37,3 @@ def settings(params: dict[str, Any]) -> str:
         for name, value in params.items()
     ]
     return ", ".join(parts) or "all"
-
-
-def interval(metric: str, low: float | None, high: float | None) -> str:
-    """An interval in the metric's unit."""
-    if low is None or high is None:
-        return "–"
-    return f"{quantity_value(metric, low)} to {quantity_value(metric, high)}"
-
-
-def signed(metric: str, value: float) -> str:
-    """A difference in the metric's unit: percentage points for errors."""
-    what = quantity(metric)
-    text = f"{what.shown(value):+z.2f}" if what.is_fraction else f"{value:+z.4g}"
-    return text.replace("-", "\N{MINUS SIGN}")

@@ -10,7 +10,7 @@ from service.cli.sweeps import SweepId, Url, connect, report
 from service.cli.terminal.options import one_of, writing
 
 if TYPE_CHECKING:
-    from sweeps.analysis.tables import Format
+    from sweeps.analysis.table import Format
 
 
 TABLES = ("text", "markdown", "latex", "csv", "json")
@@ -116,7 +116,7 @@ def compare(
     url: Url = None,
 ) -> None:
     """Compare finished sweeps, points or trials: differences with intervals, and what differs."""
-    from sweeps.analysis.tables import comparison_csv, comparison_text
+    from sweeps.analysis.result_tables import comparison_csv, comparison_text
 
     how = {"metric": metric, "baseline": baseline}
     with connect(url) as service:

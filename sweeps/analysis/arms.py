@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ndadam.statistics.inference import detectable_difference, holm, mean_interval, welch
+from sweeps.analysis.formatting import arm_name
 from sweeps.analysis.sensitivity import Sensitivity, sensitivity
 from sweeps.errors import InvalidFilter
 from sweeps.records import Point, Sweep, SweepObjective, Trial, TrialState
@@ -281,7 +282,7 @@ def _notes(
         notes.append("One seed per point: no intervals. Set replicates to 2 or more.")
     unequal = {arm.points for arm in arms if arm.arm}
     if len(unequal) > 1:
-        counts = ", ".join(f"{_label(arm.arm)} {arm.points}" for arm in arms)
+        counts = ", ".join(f"{arm_name(arm.arm)} {arm.points}" for arm in arms)
         notes.append(f"The arms were tuned with unequal numbers of points: {counts}.")
     diverged = statistics.fmean(p.state == TrialState.DIVERGED for p in points) if points else 0
     if diverged > 0.25:
@@ -300,14 +301,10 @@ def _left_out(arms: Sequence[ArmResult]) -> list[str]:
         ]
     notes = []
     if usable and (few := [arm for arm in arms if len(_compared(arm)) < 2]):
-        names = ", ".join(_label(arm.arm) for arm in few)
+        names = ", ".join(arm_name(arm.arm) for arm in few)
         which = names if len(few) <= MAX_COMPARED else f"{len(few)} of {len(arms)} arms"
         notes.append(f"Not compared, for want of two seeds with a value: {which}.")
     if len({bool(arm.test_error_values) for arm in usable}) > 1:
-        without = ", ".join(_label(arm.arm) for arm in usable if not arm.test_error_values)
+        without = ", ".join(arm_name(arm.arm) for arm in usable if not arm.test_error_values)
         notes.append(f"Not compared with the others, for want of a test error: {without}.")
     return notes
-
-
-def _label(arm: dict[str, Any]) -> str:
-    return " ".join(str(value) for value in arm.values())

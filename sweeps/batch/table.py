@@ -3,6 +3,8 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from sweeps.analysis.formatting import metric_with_unit
+from sweeps.analysis.table import aligned
 from sweeps.batch.plan import PlannedRun
 from sweeps.batch.results import RunResult
 
@@ -21,19 +23,17 @@ def outcome_table(runs: Sequence[PlannedRun], results: Mapping[str, RunResult]) 
     ``results`` holds those of runs that have ended, by the runs' names.
     """
     rows = [_HEAD, *(_row(run, results.get(run.name)) for run in runs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-    return "\n".join([*lines, _counts(runs, results), *_failures(runs, results)])
+    return "\n".join([*aligned(rows), _counts(runs, results), *_failures(runs, results)])
 
 
 def _row(run: PlannedRun, result: RunResult | None) -> tuple[str, ...]:
     if result is None:
         return run.label, "left", "", "", "", ""
-    error = result.metrics.get("test_error")
+    error = result.metrics.get("test_error") if result.state == "complete" else None
     return (
         run.label,
         result.state if result.state == "complete" else _short(result.exit_cause),
-        f"{100 * error:.2f} %" if error is not None and result.state == "complete" else "",
+        "" if error is None else metric_with_unit("test_error", error),
         f"{result.seconds:,.1f}",
         f"{images_per_second(result):,.0f}",
         str(result.provenance.get("card", "")),

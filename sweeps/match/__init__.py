@@ -1,4 +1,4 @@
 """The measured match as a sweep: its spec, the trials it proposes, the result it stores.
 
-May import: records, search, spec.
+May import: analysis, records, search, spec.
 """

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ndadam.statistics.inference import Difference, mean_interval, non_inferiority, welch
+from sweeps.analysis.formatting import figures, is_error, signed_figures
 from sweeps.match.result import ComparisonFindings, Interval
 from sweeps.records import Trial
 from sweeps.spec.model import SpecModel
@@ -61,20 +62,15 @@ def _interval(values: Sequence[float]) -> Interval:
     return Interval(value=found.mean, low=found.low, high=found.high)
 
 
-def _signed(value: float) -> str:
-    """As pages write it: with a minus sign, which the hyphen of an exponent is not."""
-    text = f"{value:+z.3g}"
-    return f"\N{MINUS SIGN}{text[1:]}" if text[0] == "-" else text
-
-
 def _sentence(rule: Compare, difference: Difference, *, is_shown: bool) -> str:
-    scale, unit = (100.0, " points") if rule.metric.endswith("_error") else (1.0, "")
+    scale, unit = (100.0, " points") if is_error(rule.metric) else (1.0, "")
     name = rule.metric.replace("_", " ")
     low, value, high = (
-        _signed(scale * x) for x in (difference.low, difference.difference, difference.high)
+        signed_figures(scale * x, 3)
+        for x in (difference.low, difference.difference, difference.high)
     )
     verdict = "not inferior" if is_shown else "not shown to be non-inferior"
-    margin = f"{scale * rule.margin:.3g}{unit}"
+    margin = f"{figures(scale * rule.margin, 3)}{unit}"
     if margin == "1 points":
         margin = "1 point"
     return (

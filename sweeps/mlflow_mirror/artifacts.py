@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sweeps.analysis.arms import Analysis, analysis
-from sweeps.analysis.tables import result_table
+from sweeps.analysis.result_tables import result_table
 from sweeps.match.result import result_of
 from sweeps.mlflow_mirror.figures import Drawing, drawings, html, png
 from sweeps.mlflow_mirror.match import (

@@ -1,10 +1,10 @@
 """What MLflow gets of a match: its parameters, its values, its curves, its tables."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sweeps.analysis.tables import table_text
+from sweeps.analysis.formatting import NOTHING, figures, log_ratio_percent, with_interval
+from sweeps.analysis.table import Table, to_csv, to_markdown
 from sweeps.match.result import CriterionRow, Interval, LayerRow, MatchResult
 from sweeps.records import SIDES, Sweep
 
@@ -84,7 +84,8 @@ def match_tables(result: MatchResult) -> dict[str, str]:
 
 
 def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    return table_text(head, [["" if v is None else str(v) for v in row] for row in rows], "csv")
+    cells = (tuple("" if value is None else str(value) for value in row) for row in rows)
+    return to_csv(Table(tuple(head), tuple(cells)))
 
 
 def _results(result: MatchResult) -> str:
@@ -98,7 +99,12 @@ def _results(result: MatchResult) -> str:
     if result["calibration"]:
         head = ["trial", result["rate_name"], "source over target", f"next {result['rate_name']}"]
         rows = [
-            [str(r["trial"]), _figure(r["rate"]), _ratio(r["log_ratio"]), _figure(r["next_rate"])]
+            [
+                str(r["trial"]),
+                figures(r["rate"]),
+                log_ratio_percent(r["log_ratio"]),
+                figures(r["next_rate"]),
+            ]
             for r in result["calibration"]
         ]
         parts += ["Calibration:", _table(head, rows)]
@@ -114,8 +120,8 @@ def _criteria_table(criteria: Sequence[CriterionRow]) -> str:
     rows = [
         [
             row["criterion"] + (" (chosen)" if row["chosen"] else ""),
-            _figure(row["closed_form"]),
-            _figure(row["predicted"]),
+            figures(row["closed_form"]),
+            figures(row["predicted"]),
             _interval(row["measured"]),
         ]
         for row in criteria
@@ -125,7 +131,7 @@ def _criteria_table(criteria: Sequence[CriterionRow]) -> str:
 
 def _layer_table(layers: Sequence[LayerRow]) -> str:
     rows = [
-        [row["layer"], row["kind"], _interval(implied(row)), _ratio(row["log_ratio"])]
+        [row["layer"], row["kind"], _interval(implied(row)), log_ratio_percent(row["log_ratio"])]
         for row in layers
     ]
     return _table(["layer", "kind", "rate (95 % interval)", "source over target"], rows)
@@ -138,21 +144,8 @@ def implied(row: LayerRow) -> Interval:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return table_text(head, rows, "markdown").rstrip("\n")
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return to_markdown(Table(tuple(head), tuple(map(tuple, rows)))).rstrip("\n")
 
 
 def _interval(found: Interval | None) -> str:
-    if found is None:
-        return "–"
-    text = _figure(found["value"])
-    if found["low"] is None or found["high"] is None:
-        return text
-    return f"{text} ({found['low']:.4g} to {found['high']:.4g})"
-
-
-def _ratio(log_ratio: float) -> str:
-    return f"{100 * math.expm1(log_ratio):+z.1f} %"
+    return NOTHING if found is None else with_interval(figures, **found)

@@ -10,7 +10,7 @@ from service.contract.errors import answers
 from service.contract.inputs import ComparisonQuery, StoreDep
 from service.contract.outputs import ComparisonOut
 from sweeps.analysis.comparison import ComparisonSpec, compare
-from sweeps.analysis.tables import comparison_csv, comparison_text
+from sweeps.analysis.result_tables import comparison_csv, comparison_text
 
 router = APIRouter(prefix="/comparisons", tags=["comparisons"], route_class=DocumentRoute)
 

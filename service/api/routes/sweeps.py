@@ -28,7 +28,7 @@ from service.submission.admission import (
 from service.submission.forecast import describe_sweep
 from service.submission.growth import confirm, delete, extend, label
 from sweeps.analysis.arms import analysis
-from sweeps.analysis.tables import result_table
+from sweeps.analysis.result_tables import result_table
 from sweeps.analysis.whole import full_analysis
 from sweeps.spec.confirmation import ConfirmSpec
 from sweeps.spec.extension import Extension

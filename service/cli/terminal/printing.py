@@ -9,6 +9,7 @@ from rich.table import Table
 from ndadam.theory.caveats import beta2_in_words
 from service.client.client import Client
 from service.contract.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
+from sweeps.analysis.formatting import metric_with_unit
 from sweeps.records import objective_of
 
 
@@ -33,10 +34,7 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
 def _best(sweep: SweepOut) -> str:
     if sweep.best is None:
         return "–"
-    metric = objective_of(sweep.spec).metric
-    if metric.endswith("_error"):
-        return f"{100 * sweep.best.mean:.2f} %"
-    return f"{sweep.best.mean:.4g}"
+    return metric_with_unit(objective_of(sweep.spec).metric, sweep.best.mean)
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from dashboards.paper.document import paper_document
-from dashboards.report.blocks import Document, Table
+from dashboards.report.blocks import Document
 from dashboards.report.document import to_html, to_latex, to_markdown
 from dashboards.report.files import report_text, write_report
 from ndadam.statistics.inference import t_quantile
+from sweeps.analysis.table import Table
 from sweeps.batch.import_results import import_results
 from sweeps.batch.specs import keep_specs
 from sweeps.paper.balance import balance_by_layer, balance_curve, balance_note

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.report.blocks import Document, Heading, Listing, Notes, Paragraph, Table
+from dashboards.report.blocks import Document, Heading, Listing, Notes, Paragraph
 from dashboards.report.document import to_latex
-from dashboards.report.latex import latex_text
+from sweeps.analysis.table import Table, latex_text
 
 #: Latin beyond ASCII, Chinese, an emoji of several parts, Greek, Arabic, Cyrillic, control signs,
 #: and everything that LaTeX reads as a command.

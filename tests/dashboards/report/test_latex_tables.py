@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from dashboards.report.blocks import Table
 from dashboards.report.latex import _GAP, _SIZES, latex_table
+from sweeps.analysis.table import Table
 
 NUMBERS = Table(("layer", "first", "last"), (("conv1", "0.1", "–"), ("conv2", "0.2", "0.3")))
 SENTENCES = Table(

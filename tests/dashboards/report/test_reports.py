@@ -11,15 +11,17 @@ from typer.testing import CliRunner
 
 from dashboards.report import sensitivity as report_sensitivity
 from dashboards.report import sweep as report_sweep
-from dashboards.report.blocks import Document, Picture, Table
+from dashboards.report.blocks import Document, Picture
 from dashboards.report.document import to_html, to_markdown
 from dashboards.report.drawing import Cloud, Drawing
 from dashboards.report.files import report_text
 from dashboards.report.sensitivity import importance_blocks, sensitivity_blocks
 from dashboards.report.sweep import report_document
-from dashboards.wording.plain_text import plain, settings, signed
+from dashboards.wording.formatting import difference
+from dashboards.wording.plain_text import plain, settings
 from service.cli.app import app
 from sweeps.analysis.arms import analysis
+from sweeps.analysis.table import Table
 from sweeps.errors import SweepNotFound
 from tests.dashboards.conftest import Seeded, open_store
 from tests.dashboards.paper.paper_results import write_made_up
@@ -210,7 +212,7 @@ def test_words_lose_their_markup_and_keep_their_indices() -> None:
     assert plain("α<sup>v</sup> &amp; <b>γ<sub>C</sub></b>") == "αᵛ & γ_C"
     params = {"optimizer": "ndadam", "alpha_v": 0.05, "gamma_c": None}
     assert settings(params) == "ndadam, αᵛ = 0.05, γ_C = none"
-    assert signed("test_error", -0.0123) == "−1.23"
+    assert difference("test_error", -0.0123) == "−1.23"
 
 
 def test_the_command_writes_each_form(

@@ -10,18 +10,24 @@ import pytest
 from dashboards.wording.formatting import (
     caption,
     config_value,
+    difference,
+    difference_with_interval,
     duration,
+    estimate,
+    interval,
     moment,
     number,
     percent,
     plus_minus,
     quantity_value,
+    ratio,
     sampled_value,
     shortened,
-    signed,
     symbol,
 )
 from dashboards.wording.quantities import layer_order, quantity
+from sweeps.analysis.arms import Estimate
+from sweeps.analysis.formatting import signed
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 
@@ -197,3 +203,18 @@ def test_layers_are_counted_not_spelled() -> None:
     layers = ["conv10", "conv2", "linear1", "conv1"]
 
     assert sorted(layers, key=layer_order) == ["conv1", "conv2", "conv10", "linear1"]
+
+
+def test_an_interval_and_a_difference_have_the_unit_of_their_metric() -> None:
+    found = Estimate(mean=0.0414, sd=0.001, n=3, low=0.0384, high=0.0444)
+
+    assert estimate("test_error", found) == f"4.14 ± 0.30{THIN}%"
+    assert estimate("test_error", None) == "–"
+    assert interval("test_error", 0.0384, 0.0444) == f"3.84{THIN}% to 4.44{THIN}%"
+    assert interval("test_error", None, None) == "–"
+    assert difference("test_error", -0.0012) == "−0.12"
+    assert difference("train_loss", 0.00123456) == "+0.001235"
+    text = difference_with_interval("test_error", -0.0012, -0.003, 0.0006)
+    assert text == f"−0.12 (−0.30 to +0.06){THIN}points"
+    assert difference_with_interval("train_loss", -0.1, -0.2, 0.1) == "−0.1 (−0.2 to 0.1)"
+    assert ratio(-0.02) == f"−2.0{THIN}%"

@@ -39,7 +39,7 @@ def test_markdown_has_a_cell_for_each_column(client, body):
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
     assert len(tables) == 3
     for table in tables:
-        assert len({line.count(" |") for line in table.splitlines()}) == 1
+        assert len({line.count("|") for line in table.splitlines()}) == 1
 
 
 def test_latex_escapes_what_is_a_command_there(client, body):

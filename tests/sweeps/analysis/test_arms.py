@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sweeps.analysis.arms import Analysis, analyse, analysis, estimate
+from sweeps.analysis.result_tables import result_table
 from sweeps.analysis.sensitivity import sensitivity
-from sweeps.analysis.tables import result_table
 from sweeps.errors import InvalidFilter
 from sweeps.records import Claim, NewTrial, Point, TrialState
 from sweeps.store.store import Store
