@@ -27,7 +27,9 @@ check: install
 	$(BIN)/lint-imports
 
 # Every test, file by file in JOBS processes. ARGS="-k name" runs some, ARGS="FILE -n 0" in one process.
+# Where there is no browser one is installed; where none can be, its tests are skipped (in CI: fail).
 test: install
+	@$(BIN)/python -m tests.install_browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Every kill at every moment, outages, and fifty random kills over one sweep: most of an hour.

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from tests.browser import HELP, find_browser
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # It would colour, and on a dumb terminal wrap, what the tests read.
 os.environ.pop("FORCE_COLOR", None)
@@ -44,6 +46,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     nameless = sorted({item.location[2] for item in items if " at 0x" in item.nodeid})
     if nameless:
         raise pytest.UsageError(f"names that every process makes anew, give ids to: {nameless}")
+    unmarked = sorted(
+        item.nodeid
+        for item in items
+        if "browser" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("browser")
+    )
+    if unmarked:
+        raise pytest.UsageError(f"these drive a browser and are not marked so: {unmarked}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Without a browser its tests are skipped, all for one reason, so that one line counts them.
+
+    In CI they fail: it would go quiet otherwise.
+    """
+    if item.get_closest_marker("browser") and find_browser() is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(HELP, pytrace=False)
+        pytest.skip(HELP)
 
 
 @pytest.fixture(scope="session")

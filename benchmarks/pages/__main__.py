@@ -28,7 +28,7 @@ from benchmarks.pages.store import full_sweep, live_sweep
 from service.api.app import create_app
 from service.settings import Settings
 from sweeps.store.store import Store
-from tests.dashboards.browser.browser_path import chromium_path
+from tests.browser import find_browser
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
         print(f"seeded {asked.trials:,} trials in {time.monotonic() - began:.0f} s", flush=True)
         with _service(home) as (url, pid):
             figures = answer_figures(url, full)
-            if asked.no_browser or chromium_path() is None:
+            if asked.no_browser or find_browser() is None:
                 figures += live_answer_figures(url, live)
             else:
                 from benchmarks.pages.browser import browser_figures

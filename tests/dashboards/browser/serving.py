@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from service.api.app import create_app
 from sweeps.store.store import Store
-from tests.dashboards.browser.browser_path import chromium_path
+from tests.browser import HELP, find_browser
 from tests.dashboards.conftest import settings_of
 
 #: Seconds until the application is there, and until it is gone; a busy machine needs some.
@@ -63,4 +63,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def _launch(playwright: Playwright) -> Browser:
-    return playwright.chromium.launch(executable_path=chromium_path(), args=list(_QUIET))
+    found = find_browser()
+    if found is None:
+        raise FileNotFoundError(HELP)
+    return playwright.chromium.launch(executable_path=found.path, args=list(_QUIET))
