@@ -8,7 +8,7 @@ RUN apt-get update \
 WORKDIR /opt/ndsweep
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 # Before the sources, so that a change of code does not install torch again.
-RUN pip install --no-cache-dir -r requirements.lock
+RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY ndadam ndadam
 COPY worker worker
 COPY sweeps sweeps

@@ -1,10 +1,15 @@
-# Five verbs: install, check, test, run, golden; and faults. Needs Python 3.11, make, a package index.
+# Five verbs: install, check, test, run, golden; and faults. Needs Python 3.11, 3.12 or 3.13 with its
+# venv module, make, a package index. PYTHON=/path/to/one names a Python.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+SERVED := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+comma := ,
+PYTHON ?= $(shell for one in python3.11 python3.12 python3.13 python3; do $$one -c '$(SERVED)' 2>/dev/null && echo $$one && break; done)
 BIN := .venv/bin
 JOBS ?= 2
 # An index that is silent for a minute, or cuts a connection off now and then, is asked again.
 PIP := pip install --quiet --disable-pip-version-check --timeout 60 --retries 10
+# An index of torch's CPU builds, asked for torch and torchvision. Without it they come with CUDA.
+TORCH_INDEX ?=
 
 .PHONY: install check test faults run golden lock format clean
 
@@ -12,10 +17,21 @@ PIP := pip install --quiet --disable-pip-version-check --timeout 60 --retries 10
 install: .venv/installed
 
 .venv/installed: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the lock is for Python 3.11; found %d.%d. Set PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@$(or $(PYTHON),false) -c '$(SERVED)' 2>/dev/null || { echo "This needs Python 3.11, 3.12 or 3.13 with its venv module (python3-venv of Debian and Ubuntu)$(if $(PYTHON),$(comma) which $(PYTHON) is not), and PYTHON=/path/to/one names it."; exit 1; }
 	$(PYTHON) -m venv .venv
+ifeq ($(TORCH_INDEX),)
+	@[ -e /proc/driver/nvidia/version ] || echo "No NVIDIA driver here, and 3 of the 7 GB are CUDA's: 'make TORCH_INDEX=address of torch's CPU builds' does without."
 	@echo "Installing what requirements.lock says: 7 GB in .venv, minutes, without a word until it is through."
-	@$(BIN)/$(PIP) -r requirements.lock || (echo "Once more; what has come is kept."; sleep 10; $(BIN)/$(PIP) -r requirements.lock)
+	@cp requirements.lock .venv/asked.lock
+else
+	@echo "Installing what requirements.lock says, torch and torchvision from $(TORCH_INDEX): 4 GB in .venv."
+	@awk '/^[a-z]/ { kept = !/^(torch|torchvision|nvidia-[a-z0-9-]+|cuda-[a-z]+)==/ } kept' requirements.lock >.venv/asked.lock
+endif
+	@$(BIN)/$(PIP) --require-hashes -r .venv/asked.lock || (echo "Once more; what has come is kept."; sleep 10; $(BIN)/$(PIP) --require-hashes -r .venv/asked.lock)
+ifneq ($(TORCH_INDEX),)
+	@# The lock has the hashes of the builds with CUDA, so these two are held to their versions only.
+	$(BIN)/$(PIP) --no-deps --index-url $(TORCH_INDEX) $$(grep -oE '^torch(vision)?==[0-9.]+' requirements.lock)
+endif
 	$(BIN)/$(PIP) --no-deps --no-build-isolation -e .
 	@touch .venv/installed
 
@@ -44,11 +60,12 @@ run: install
 golden: install
 	$(BIN)/python -m tests.worker.golden
 
-# Lock what a new environment installs now. The project itself is not in it.
+# Lock what the project needs: one set of versions, with hashes, for every Python that is served.
+# What is locked stays unless pyproject.toml rules it out; ARGS=--upgrade takes the newest.
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
-	(echo "# Made by 'make lock' with Python 3.11. Do not edit."; build/lock/bin/pip freeze --all --exclude-editable --exclude pip) > requirements.lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check uv
+	build/lock/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
 
 format: install
 	$(BIN)/ruff format .

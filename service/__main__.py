@@ -2,9 +2,12 @@
 
 import sys
 
+from service.supervision.surroundings import complete_surroundings
+
 
 def main() -> None:
     """Run the command line; Ctrl-C while it is still loading ends it quietly."""
+    complete_surroundings()
     try:
         from service.cli.app import app
     except KeyboardInterrupt:

@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from service.supervision.surroundings import complete_surroundings
 from tests.browser import HELP, find_browser
 
+complete_surroundings()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # It would colour, and on a dumb terminal wrap, what the tests read.
 os.environ.pop("FORCE_COLOR", None)

@@ -82,7 +82,10 @@ def _prepare(prepare: Callable[[], DatasetInfo], name: str) -> None:
         raise typer.Exit(_REFUSED) from None
     except OSError as error:
         errors.print(
-            f"cannot prepare {name}: {error}", markup=False, highlight=False, soft_wrap=True
+            f"cannot prepare {name}: {error}; NDSWEEP_DATA sets the folder of the data sets",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
         raise typer.Exit(1) from None
     Console().print(_table([info], "prepared"))

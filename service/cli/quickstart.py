@@ -175,8 +175,14 @@ def _prepare_digits(settings: Settings, console: Console) -> None:
     with console.status("preparing the digits of scikit-learn"):
         from worker.data.fetch import prepare_digits
 
-        home.mkdir(parents=True, exist_ok=True)
-        prepare_digits(home)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            prepare_digits(home)
+        except OSError as error:
+            raise QuickstartError(
+                f"the digits cannot be written to {home} ({error.strerror}); set NDSWEEP_DATA to "
+                "a folder that you may write to"
+            ) from error
 
 
 @contextmanager

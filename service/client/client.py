@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic import BaseModel
@@ -38,6 +39,7 @@ from service.contract.outputs import (
     TrialOut,
     ValidationOut,
 )
+from service.settings import is_loopback
 from worker.pauses import pauses
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -83,7 +85,12 @@ class Client:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx2.Client(
-            base_url=self.url, headers=headers, timeout=TIMEOUT, transport=transport
+            base_url=self.url,
+            headers=headers,
+            timeout=TIMEOUT,
+            transport=transport,
+            # No proxy knows the way to this machine.
+            trust_env=not is_loopback(urlsplit(self.url).hostname or ""),
         )
 
     def __enter__(self) -> Self:

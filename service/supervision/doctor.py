@@ -25,6 +25,7 @@ from sweeps.errors import StoreUnavailable
 from sweeps.places import sqlite_path
 from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
+from worker.errors import DatasetRefused
 
 #: One WRN-22-7.5 checkpoint is about 0.2 GB; a sweep keeps a few.
 LEAST_FREE_BYTES = 2_000_000_000
@@ -138,9 +139,16 @@ def _store(settings: Settings) -> Finding:
 
 
 def _data(settings: Settings) -> Finding:
-    home = settings.data_home()
+    try:
+        home = settings.data_home()
+    except DatasetRefused as error:
+        return Finding("data sets", "error", str(error))
     names = [info.name for info in list_datasets(home)]
     if not names:
+        above = _existing(home)
+        if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+            detail = f"none, and none can be written to {home}; set NDSWEEP_DATA to another folder"
+            return Finding("data sets", "error", detail)
         advice = "none prepared; `ndsweep quickstart` prepares digits, `ndsweep data fetch` CIFAR"
         return Finding("data sets", "warning", f"{advice} (in {home})")
     return Finding("data sets", "ok", f"{', '.join(names)} (in {home})")

@@ -80,11 +80,21 @@ class PreparedSet:
 
 
 def default_home() -> Path:
-    """``NDSWEEP_DATA``, or a folder in the user's cache."""
+    """``NDSWEEP_DATA``, or a folder in the user's cache.
+
+    Raises DatasetRefused where neither is known.
+    """
     if home := os.environ.get("NDSWEEP_DATA"):
         return Path(home)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "ndsweep"
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(cache) / "ndsweep"
+    try:
+        return Path.home() / ".cache" / "ndsweep"
+    except RuntimeError as error:
+        raise DatasetRefused(
+            "HOME is not set and this user has no home folder; set NDSWEEP_DATA to a folder for "
+            "the data sets"
+        ) from error
 
 
 def dataset_path(name: str, home: Path | str) -> Path:

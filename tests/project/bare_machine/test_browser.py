@@ -11,7 +11,7 @@ import pytest
 from tests import browser, install_browser
 from tests.browser import HELP, NAMES, Found
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MARKED = """
 import pytest
 
