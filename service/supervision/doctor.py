@@ -20,6 +20,7 @@ from rich.markup import escape
 from service.settings import DEFAULT_PORT, Settings, SettingsError, require_token_off_loopback
 from service.supervision import home as homes
 from service.supervision.ports import listen
+from service.supervision.shell import require_bash
 from service.version import VERSION
 from sweeps.errors import StoreUnavailable
 from sweeps.places import sqlite_path
@@ -44,7 +45,7 @@ class Finding:
 
 def diagnose(settings: Settings) -> list[Finding]:
     """Look at everything; each check finds something or says that it is well."""
-    checks = (_python, _packages, _home, _disk, _address, _store, _data, _gpu)
+    checks = (_python, _packages, _bash, _home, _disk, _address, _store, _data, _gpu)
     return [check(settings) for check in checks]
 
 
@@ -67,6 +68,14 @@ def _packages(settings: Settings) -> Finding:
     if missing:
         return Finding("packages", "error", f"missing: {', '.join(missing)}; install the project")
     return Finding("packages", "ok", "all there")
+
+
+def _bash(settings: Settings) -> Finding:
+    try:
+        require_bash()
+    except SettingsError as error:
+        return Finding("bash", "error", str(error))
+    return Finding("bash", "ok", "there, for Ray's workers")
 
 
 def _home(settings: Settings) -> Finding:

@@ -37,6 +37,7 @@ from service.supervision.processes import (
     reap,
     send,
 )
+from service.supervision.shell import require_bash
 from sweeps.cluster import head as cluster
 from sweeps.errors import StoreIsNewer, StoreUnavailable
 from sweeps.places import sqlite_url
@@ -63,6 +64,7 @@ def serve(settings: Settings, announce: Announce) -> None:
     """Run every part until SIGINT or SIGTERM. Raises SettingsError when that cannot begin."""
     require_token_off_loopback(settings)
     require_store(settings)
+    require_bash()
     home = settings.home.absolute()
     homes.prepare(home)
     with (
@@ -250,5 +252,6 @@ def run_part(settings: Settings, part: str) -> None:
             settings.mlflow_allowed_hosts,
         )
     else:
+        require_bash()
         argv = ray_command(home)
     os.execve(argv[0], argv, os.environ | env)

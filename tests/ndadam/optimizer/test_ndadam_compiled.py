@@ -1,5 +1,8 @@
 """The step under torch.compile: the same numbers, and no compilation per value or per shape."""
 
+import os
+import shutil
+
 import pytest
 import torch
 from torch import nn
@@ -194,6 +197,9 @@ def test_what_a_compiled_step_leaves_behind_goes_on_without_it():
     pair.assert_equal(rtol=0, atol=1e-12)
 
 
+@pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "g++")) is None, reason="needs a C++ compiler"
+)
 def test_the_default_compiler_gives_the_same_step():
     """Fused multiply-adds of generated code round differently in the last bits."""
     pair = Pair(torch.float32, backend="inductor")

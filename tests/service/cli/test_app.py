@@ -131,7 +131,17 @@ def test_doctor_looks_at_everything(ndsweep):
     result = ndsweep("doctor")
 
     assert result.exit_code == 0
-    for what in ("python", "packages", "home", "disk", "address", "store", "data sets", "gpu"):
+    for what in (
+        "python",
+        "packages",
+        "bash",
+        "home",
+        "disk",
+        "address",
+        "store",
+        "data sets",
+        "gpu",
+    ):
         assert f"{what}:" in result.stdout
     assert "made-up" in result.stdout
 

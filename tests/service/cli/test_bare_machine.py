@@ -1,4 +1,4 @@
-"""What a machine may lack: a home folder, and one that can be written to."""
+"""What a machine may lack: a home folder, one that can be written to, and bash."""
 
 import pwd
 
@@ -9,6 +9,7 @@ from service.cli import quickstart
 from service.cli.app import app
 from service.cli.quickstart import QuickstartError
 from service.settings import Settings
+from service.supervision.shell import require_bash
 
 NO_HOME = (
     "HOME is not set and this user has no home folder; set NDSWEEP_DATA to a folder for the "
@@ -81,3 +82,25 @@ def test_doctor_says_that_no_data_set_can_be_written(unwritable):
     assert result.exit_code == 1
     said = f"none, and none can be written to {unwritable}; set NDSWEEP_DATA to another folder"
     assert said in result.stdout
+
+
+@pytest.mark.parametrize("command", ["quickstart --once", "serve", "serve --only ray"])
+def test_without_bash_no_trial_waits_for_it(monkeypatch, tmp_path, command):
+    monkeypatch.setenv("NDSWEEP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NDSWEEP_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    result = CliRunner().invoke(app, command.split())
+
+    assert result.exit_code == 1
+    said = "bash is not on PATH, and Ray starts its workers with it; install bash or complete PATH"
+    assert said in result.stderr
+    assert f"error  bash: {said}" in CliRunner().invoke(app, ["doctor"]).stdout
+
+
+def test_a_cluster_elsewhere_needs_no_bash_here(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("RAY_ADDRESS", "ray.example:6379")
+
+    require_bash()
