@@ -59,7 +59,11 @@ def open_store(*, to_read: bool = False) -> "Store":
         store = Store(settings.database_url())
     except ValueError as error:
         raise SettingsError(f"NDSWEEP_STORE_URL: {error}") from error
-    store.migrate()
+    try:
+        store.migrate()
+    except BaseException:
+        store.close()
+        raise
     return store
 
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -136,10 +137,9 @@ def _store(settings: Settings) -> Finding:
     if path is not None and not path.exists():
         return Finding("store", "ok", f"{path} will be created by the first `ndsweep serve`")
     try:
-        store = Store(settings.database_url())
-        has_tables = store.has_tables()
-        store.require_known_tables()
-        store.close()
+        with closing(Store(settings.database_url())) as store:
+            has_tables = store.has_tables()
+            store.require_known_tables()
     except (StoreUnavailable, ValueError) as error:
         return Finding("store", "error", str(error))
     if not has_tables:

@@ -159,7 +159,10 @@ class TestTheLock:
         assert wrong == []
 
     def test_what_is_installed_here_is_what_it_says(self):
-        installed = {canonicalize_name(one.name): one.version for one in metadata.distributions()}
+        installed: dict[str, str] = {}
+        for one in metadata.distributions():
+            # The first counts, as for an import: setuptools puts copies of others behind.
+            installed.setdefault(canonicalize_name(one.name), one.version)
 
         wrong = {
             name: (installed[name], str(requirement(name).specifier))
