@@ -48,15 +48,15 @@ test: install
 	@$(BIN)/python -m tests.install_browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# Every kill at every moment, outages, and fifty random kills over one sweep: most of an hour.
+# Kill every process at every moment, simulate outages, and kill at random fifty times: most of an hour.
 faults: install
 	FAULTS=all $(BIN)/pytest tests/faults $(ARGS)
 
-# Start everything and run the quickstart; ONCE=1 ends when it is through.
+# Start everything and run the quickstart; ONCE=1 exits when the quickstart has finished.
 run: install
 	@$(BIN)/ndsweep quickstart $(if $(ONCE),--once)
 
-# Make the golden values anew. A commit that moves them says so under Numerics in the changelog.
+# Regenerate the golden values. A commit that changes them lists them under Numerics in the changelog.
 golden: install
 	$(BIN)/python -m tests.worker.golden
 

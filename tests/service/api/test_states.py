@@ -51,7 +51,7 @@ def assert_as_the_table_says(now, sweep_id, state, verb, words):
     word = words.split()[0].strip(",")
     if word in {"cancelled", "paused", "queued"}:
         assert now["state"] == word
-    elif word == "asked":
+    elif word == "requested":
         assert (now["state"], now["requested"]) == ("running", verb)
     elif word == "failed":
         counts = now["trials"]
