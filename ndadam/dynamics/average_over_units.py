@@ -1,4 +1,4 @@
-"""Which vectors enter the headline effective learning rate, and in which units.
+"""Which vectors enter the network's average effective learning rate, and in which units.
 
 N vectors, U units: an invariant vector is a unit of its own, vectors that are invariant only
 together are one.
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ndadam.dynamics.flat_buffer import RowBuffer
+from ndadam.dynamics.flat_buffer import FlatBuffer
 from ndadam.invariance.probe import ProbeResult, unit_index
 from ndadam.invariance.residual_streams import parameters_of
 
 
-class Headline:
+class AverageOverUnits:
     """Root mean square over units of sqrt(sum ||dw||^2 / sum ||w||^2).
 
     With a ``probe`` only invariant and jointly invariant vectors count (all, when it found none),
@@ -24,7 +24,7 @@ class Headline:
 
     def __init__(
         self,
-        rows: RowBuffer,
+        rows: FlatBuffer,
         residual_groups: Sequence[Sequence[tuple[Tensor, int]]] | None,
         probe: ProbeResult | None,
     ) -> None:
@@ -60,7 +60,7 @@ class Headline:
         return (ratio * self._weights).sum()
 
 
-def _refuse_other_models(rows: RowBuffer, probe: ProbeResult) -> None:
+def _refuse_other_models(rows: FlatBuffer, probe: ProbeResult) -> None:
     if not isinstance(probe, ProbeResult):
         raise TypeError(f"probe must be what ndadam.probe returns, got {type(probe).__name__}")
     for v in rows.vectors:

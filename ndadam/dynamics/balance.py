@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ndadam.dynamics.flat_buffer import RowBuffer
+from ndadam.dynamics.flat_buffer import FlatBuffer
 from ndadam.dynamics.group_rates import GroupSettings
 
 
 class BalanceSums:
     """Sums the balance of every vector over consecutive steps."""
 
-    def __init__(self, rows: RowBuffer) -> None:
+    def __init__(self, rows: FlatBuffer) -> None:
         # Left side, right side, <g, w>, lambda ||w||^2: (4, N).
         self.sums = rows.per_vector(4)
         # Q / lr and (R_t - R_{t-1}) / lr of the step before, NaN where there is none: (2, N).
@@ -93,7 +93,7 @@ class DecaySplit:
     (arXiv:1709.04546, Sec. 5.1). N vectors hold P elements.
     """
 
-    def __init__(self, rows: RowBuffer, settings: GroupSettings) -> None:
+    def __init__(self, rows: FlatBuffer, settings: GroupSettings) -> None:
         self.settings = settings
         self.buffer = rows.elements()  # (P,) buf^p
 

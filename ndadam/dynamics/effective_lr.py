@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 
 from ndadam.checks import refuse_unless_whole
 from ndadam.cuda import is_capturing
-from ndadam.dynamics.average_over_units import Headline
+from ndadam.dynamics.average_over_units import AverageOverUnits
 from ndadam.dynamics.balance import BalanceSums, DecaySplit
-from ndadam.dynamics.flat_buffer import RowBuffer
+from ndadam.dynamics.flat_buffer import FlatBuffer
 from ndadam.dynamics.group_rates import GroupSettings
 from ndadam.dynamics.records import Balance, DynamicsRecord, Gain, LayerDynamics
 from ndadam.dynamics.shadow_moments import ShadowMoments
@@ -64,9 +64,9 @@ class EffectiveLR:
         every: Optimizer steps between two records.
         shadow_betas: Feed the gradients to ND-Adam's moments with these betas, for ``gain()``.
         residual_groups: Residual streams as ``WideResNet.residual_groups`` lists them: vectors that
-            write to one channel enter the headline together. With a ``probe`` those that it found.
+            write to one channel enter the average together. With a ``probe`` those that it found.
         probe: Result of ``ndadam.probe``: only vectors that it found invariant, alone or jointly,
-            enter the headline. Without it all do.
+            enter the average. Without it all do.
         first_step: Number of the next optimizer step, for a run that goes on; below 0 for steps
             before the run.
 
@@ -104,12 +104,12 @@ class EffectiveLR:
                 f"{len(found)} parameters that have any: was it made of another model, or before "
                 "the parameters were replaced?"
             )
-        self.rows = RowBuffer(measured)
+        self.rows = FlatBuffer(measured)
         self.every = every
         self.recording = True
         self.step = first_step
         self._settings = GroupSettings(optimizer, self.rows)
-        self._headline = Headline(self.rows, residual_groups, probe)
+        self._average = AverageOverUnits(self.rows, residual_groups, probe)
         self._shadow = ShadowMoments(self.rows, shadow_betas) if shadow_betas else None
         sgd = self._settings.is_plain_sgd
         self._split = DecaySplit(self.rows, self._settings) if sgd else None
@@ -173,7 +173,7 @@ class EffectiveLR:
             return DynamicsRecord([], [], {layer: LayerDynamics() for layer in layers})
         table = torch.stack(self._records).cpu()
         steps, self._steps, self._records = self._steps, [], []
-        headline = table[:, 0].sqrt().tolist()
+        averages = table[:, 0].sqrt().tolist()
         shadow = table[:, 1].sqrt().tolist() if self._shadow is not None else []
         first = 1 if self._shadow is None else 2
         quantities = table[:, first:].reshape(-1, len(names), len(layers))
@@ -186,7 +186,7 @@ class EffectiveLR:
             )
             for j, layer in enumerate(layers)
         }
-        return DynamicsRecord(steps, headline, by_layer, shadow)
+        return DynamicsRecord(steps, averages, by_layer, shadow)
 
     def gain(self) -> Gain | None:
         """Gain A of the shadow moments, or None without ``shadow_betas`` or before their warm-up.
@@ -196,7 +196,7 @@ class EffectiveLR:
         if self._shadow is None or self._shadow.steps == 0:
             return None
         gain, memory = self._shadow.gain()
-        counted = self._headline.counted
+        counted = self._average.counted
         layers = [part.nanmean() for part in torch.split(gain, self.rows.counts)]
         values = torch.stack([gain[counted].nanmean(), memory[counted].nanmean(), *layers])
         overall, remembered, *by_layer = values.tolist()
@@ -213,7 +213,7 @@ class EffectiveLR:
         if self._balance is None or self._balance.steps == 0:
             return None
         sums = self._balance.sums
-        total = sums[:, self._headline.counted].sum(1)
+        total = sums[:, self._average.counted].sum(1)
         by_layer = torch.stack([part.sum(1) for part in torch.split(sums, self.rows.counts, 1)], 1)
         table = torch.cat([total[:, None], by_layer], 1).double()
         kappa = (table[2] / table[3]).tolist()
@@ -312,13 +312,13 @@ class EffectiveLR:
         if self._balance is not None:
             lr, momentum, decay = map(self._settings.per_vector, ("lr", "momentum", "weight_decay"))
             self._balance.update(qq, growth, ww, gw, lr=lr, momentum=momentum, decay=decay)
-        headline = [self._headline.mean_square(qq, ww)]
+        averages = [self._average.mean_square(qq, ww)]
         if self._shadow is not None:
             square = self._shadow.update(w, self._grad, gw, ww)
             if self._skipped is not None:
                 square = square.masked_fill(self._skipped, 0)
-            headline.append(self._headline.mean_square(square, torch.ones_like(square)))
-        return torch.cat([torch.stack(headline), self._layer_means(quantities)])
+            averages.append(self._average.mean_square(square, torch.ones_like(square)))
+        return torch.cat([torch.stack(averages), self._layer_means(quantities)])
 
     def _layer_means(self, quantities: Sequence[Tensor]) -> Tensor:
         """Means over the vectors of each layer of (N,) quantities, flat (quantities x L,)."""

@@ -17,7 +17,7 @@ from ndadam.vectors.weight_vectors import WeightVectors
 _BUCKET_ELEMENTS = 1 << 22
 
 
-class RowBuffer:
+class FlatBuffer:
     """Layout of the weight vectors of several parameters in flat buffers.
 
     Raises:

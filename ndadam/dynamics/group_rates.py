@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ndadam.dynamics.flat_buffer import RowBuffer
+from ndadam.dynamics.flat_buffer import FlatBuffer
 
 
 class GroupSettings:
@@ -17,7 +17,7 @@ class GroupSettings:
     N vectors hold P elements; ``spans`` are runs of layers in the same group.
     """
 
-    def __init__(self, optimizer: Optimizer, rows: RowBuffer) -> None:
+    def __init__(self, optimizer: Optimizer, rows: FlatBuffer) -> None:
         self.optimizer = optimizer
         self.rows = rows
         group_of = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
@@ -69,7 +69,7 @@ class GroupSettings:
         )
 
 
-def _spans(groups: list[int], rows: RowBuffer) -> Iterator[tuple[int, slice, slice]]:
+def _spans(groups: list[int], rows: FlatBuffer) -> Iterator[tuple[int, slice, slice]]:
     """(group, its elements, its vectors) for each run of layers in one group."""
     first = element = vector = 0
     next_element = next_vector = 0

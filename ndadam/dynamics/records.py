@@ -34,7 +34,7 @@ class DynamicsRecord:
 
     Attributes:
         steps: Optimizer steps, counted from 0, that each record describes.
-        effective_lr: Headline: root mean square over invariant vectors and jointly invariant
+        effective_lr: Of the network: root mean square over invariant vectors and jointly invariant
             groups; a group's value is sqrt(sum ||dw||^2 / sum ||w||^2).
         layers: Records by layer ("conv1", …).
         shadow_step: With shadow moments, else empty: the same root mean square of
@@ -65,9 +65,9 @@ class Gain:
 
     Attributes:
         overall: A = (1 + b1) / (1 - b1) * mean ||m_hat||^2 / mean ||g||^2 of the projected
-            gradients, averaged over the headline's vectors; 1 for white noise.
+            gradients, averaged over the vectors that count; 1 for white noise.
         layers: The same by layer.
-        memory: mean ||g||^2 / mean v_hat, averaged over the headline's vectors: 1 when the
+        memory: mean ||g||^2 / mean v_hat, averaged over the vectors that count: 1 when the
             gradient strength is stationary, below 1 while v still remembers larger gradients.
         steps: Steps averaged.
     """
@@ -82,7 +82,7 @@ class Gain:
 class Balance:
     """The balance law of SGD with momentum and L2, on what was recorded.
 
-    Summed over steps t and over the headline's vectors, with Q_t = ||w_t - w_{t-1}||^2,
+    Summed over steps t and over the vectors that count, with Q_t = ||w_t - w_{t-1}||^2,
     R_t = ||w_t||^2, learning rate eta_t, momentum mu and weight decay lambda,
 
         (1 + mu) sum Q / eta = 2 lambda (1 + kappa) sum R + (1 - mu) sum (R_t - R_{t-1}) / eta

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ndadam.dynamics.flat_buffer import RowBuffer
+from ndadam.dynamics.flat_buffer import FlatBuffer
 
 
 class ShadowMoments:
@@ -19,7 +19,7 @@ class ShadowMoments:
     N vectors hold P elements.
     """
 
-    def __init__(self, rows: RowBuffer, betas: tuple[float, float]) -> None:
+    def __init__(self, rows: FlatBuffer, betas: tuple[float, float]) -> None:
         if not isinstance(betas, Sequence) or len(betas) != 2:
             raise ValueError(f"shadow_betas must be two numbers in [0, 1), got {betas!r}")
         for i, beta in enumerate(betas):

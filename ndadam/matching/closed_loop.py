@@ -16,8 +16,8 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from ndadam.checks import refuse_unless_whole
-from ndadam.dynamics.average_over_units import Headline
-from ndadam.dynamics.flat_buffer import RowBuffer
+from ndadam.dynamics.average_over_units import AverageOverUnits
+from ndadam.dynamics.flat_buffer import FlatBuffer
 from ndadam.dynamics.step_hooks import StepHooks, refuse_no_optimizer
 from ndadam.invariance.probe import ProbeResult
 from ndadam.optimizer.loss_scale import skips_step
@@ -95,8 +95,8 @@ class FollowCurve:
             raise ValueError(
                 "optimizer must be NDAdam with weight vectors of model in a group with vector_dim"
             )
-        self._rows = RowBuffer(vectors)
-        self._headline = Headline(self._rows, None, probe)
+        self._rows = FlatBuffer(vectors)
+        self._average = AverageOverUnits(self._rows, None, probe)
         self._setting = OptimizerSetting("ndadam", betas=tuple(groups[0]["betas"]))
         self._every = max(2, round(_LENGTHS / (1 - self._setting.betas[0])))
         self._curve = curve
@@ -178,7 +178,7 @@ class FollowCurve:
         torch._foreach_copy_(self._rows.views(self._after), self._weights())
         moved = self._after.sub_(self._before)
         qq, ww = self._rows.row_dots([(moved, moved), (self._before, self._before)])
-        square = self._headline.mean_square(qq, ww)
+        square = self._average.mean_square(qq, ww)
         self._moved = square if self._moved is None else self._moved + square
         self._wanted += self._curve(step) ** 2
         self._count += 1

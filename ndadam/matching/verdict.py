@@ -2,8 +2,8 @@
 
 Input are per-step effective learning rates, root mean squares over weight vectors, of a source and
 a target over the same steps, one pair per seed. Everything is compared as a log ratio, source over
-target. Pure Python; running the two is somebody else's job (``sweeps`` through Ray, or any loop
-with ``EffectiveLR``).
+target. Pure Python: the runs are trained elsewhere, by ``sweeps`` through Ray or in any loop with
+``EffectiveLR``.
 """
 
 import math
@@ -28,7 +28,7 @@ from ndadam.theory.prediction import Criterion, burn_in_steps, fit_rate
 SLOPE_RANGE = (0.5, 1.5)
 #: The block of a bootstrap spans at least this many 1 / (1 - beta1).
 _BLOCK_BETA1 = 3
-#: Beyond this many seeds nobody wants to know how many exactly.
+#: Beyond this number of seeds a sentence does not give the exact one.
 _MANY_SEEDS = 64
 #: Least squares compares curves smoothed over this share of the window, or over a block if longer.
 _SMOOTHED_SHARE = 20
@@ -54,7 +54,7 @@ __all__ = [
 
 VerdictState = Literal["matched", "not shown", "not matchable"]
 
-#: What the headline number compares, for sentences.
+#: What each criterion compares, for sentences.
 _NAMES: dict[Criterion, str] = {
     "stationary": "stationary",
     "least_squares": "least squares",

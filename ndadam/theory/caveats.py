@@ -25,7 +25,7 @@ _USUAL_GAIN = (0.7, 1.3)
 _LONGEST_MEMORY = 1 / 20
 
 
-def cautions(
+def caveats(
     source: OptimizerSetting,
     target: OptimizerSetting,
     *,

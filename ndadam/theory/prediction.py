@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ndadam.theory.caveats import cautions
+from ndadam.theory.caveats import caveats
 from ndadam.theory.lag import (
     Curve,
     Factor,
@@ -212,7 +212,7 @@ def predict(
         trust_from_step=round(SETTLING_TIMES * relaxation_steps(source)),
         trust_until_step=until,
         warnings=tuple(
-            cautions(
+            caveats(
                 source,
                 matched,
                 effective_lrs=(stationary, stationary * scale),

@@ -9,7 +9,7 @@ from service.contract.outputs import FieldOut
 from sweeps.match.arms import Arm
 from sweeps.match.match_spec import MatchSpec
 from sweeps.match.recorded_curve import MOST_RECORDS
-from sweeps.match.runs import HEADLINE
+from sweeps.match.runs import EFFECTIVE_LR
 from sweeps.records import Trial, TrialState
 from sweeps.spec.model import SpecModel, SweepRef
 from sweeps.spec.refusals import explain
@@ -81,7 +81,7 @@ def _split(trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _curve(store: Store, trial: Trial) -> dict[str, Any] | None:
     """Its effective learning rate, if it was recorded from its first step to its last."""
-    pieces = store.series(trial.sweep_id, trial.number, HEADLINE)
+    pieces = store.series(trial.sweep_id, trial.number, EFFECTIVE_LR)
     if len(pieces) != 1 or pieces[0].start != 0:
         return None
     (piece,) = pieces

@@ -12,10 +12,10 @@ from sweeps.match.match_spec import MatchSpec
 from sweeps.records import Trial, TrialState
 from sweeps.search.protocol import Finished, Proposal, TrialReader, Wait
 
-HEADLINE = "effective_lr"
+EFFECTIVE_LR = "effective_lr"
 
 #: The step that ND-Adam would take at alpha^v = 1 on the gradients of another optimizer.
-SHADOW = "shadow_step"
+SHADOW_STEP = "shadow_step"
 
 
 class IncompleteSeries(ValueError):
@@ -109,7 +109,7 @@ class MatchRuns:
         """
         found = []
         for layer in layers_of(trial):
-            pieces = self._reader.series(trial.number, f"{HEADLINE}/{layer}")
+            pieces = self._reader.series(trial.number, f"{EFFECTIVE_LR}/{layer}")
             values = [value for piece in pieces for value in piece.values]
             usual = median(values) if len(values) >= _FEWEST_RECORDS else 0.0
             if usual > 0 and values[-1] > _RUNAWAY * usual:
@@ -133,11 +133,13 @@ class TrialRun:
         return layers_of(self.trial)
 
     def effective_lr(self, layer: str | None = None) -> tuple[float, ...]:
-        return self.runs.series(self.trial, HEADLINE if layer is None else f"{HEADLINE}/{layer}")
+        return self.runs.series(
+            self.trial, EFFECTIVE_LR if layer is None else f"{EFFECTIVE_LR}/{layer}"
+        )
 
     def shadow_step(self) -> tuple[float, ...]:
-        is_known = self.runs.has_series(self.trial, SHADOW)
-        return self.runs.series(self.trial, SHADOW) if is_known else ()
+        is_known = self.runs.has_series(self.trial, SHADOW_STEP)
+        return self.runs.series(self.trial, SHADOW_STEP) if is_known else ()
 
 
 def mean_metric(trials: Sequence[Trial], name: str) -> float | None:
@@ -149,7 +151,7 @@ def mean_metric(trials: Sequence[Trial], name: str) -> float | None:
 
 def layers_of(trial: Trial) -> list[str]:
     """Layers with records of their own, in the order in which the network counts them."""
-    prefix = f"{HEADLINE}/"
+    prefix = f"{EFFECTIVE_LR}/"
     return [name.removeprefix(prefix) for name in trial.metrics if name.startswith(prefix)]
 
 

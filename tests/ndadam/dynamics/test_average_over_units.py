@@ -60,7 +60,7 @@ def test_streams_with_shifted_channels_are_grouped_by_channel():
     dynamics = EffectiveLR(model, optimizer, residual_groups=model.residual_groups())
 
     # 128 channels hold 224 vectors; the other 16 + 32 + 64 + 128 and the head's 5 are alone.
-    assert dynamics._headline._num_units == 128 + 16 + 32 + 64 + 128 + 5
+    assert dynamics._average._num_units == 128 + 16 + 32 + 64 + 128 + 5
 
 
 @pytest.mark.parametrize(
