@@ -1,15 +1,15 @@
 """``ndsweep import-results DIR`` and ``ndsweep report WHAT``: results in, and results out."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from service.cli.terminal.options import writing
+from service.cli.terminal.options import one_of, writing
 
 if TYPE_CHECKING:
     from dashboards.report.blocks import Document
+    from dashboards.report.files import Form
     from sweeps.store.store import Store
 
 #: Exit code where something was passed over.
@@ -70,19 +70,19 @@ def open_store(*, to_read: bool = False) -> "Store":
 _PAPER = "paper"
 
 
-class ReportFormat(StrEnum):
-    """What a report is written as."""
-
-    HTML = "html"
-    MD = "md"
-    LATEX = "latex"
+REPORT_FORMATS = ("html", "md", "latex")
 
 
 def report(
     what: Annotated[
         str, typer.Argument(metavar="SWEEP|MATCH|paper", help="Id of a sweep or match, or `paper`.")
     ],
-    format: Annotated[ReportFormat, typer.Option("--format", "-f")] = ReportFormat.HTML,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format", "-f", parser=one_of(*REPORT_FORMATS), metavar="|".join(REPORT_FORMATS)
+        ),
+    ] = "html",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -120,7 +120,7 @@ def report(
         raise typer.BadParameter("--from and --keep-runs are for `ndsweep report paper`")
     if keep_runs is not None and source is None:
         raise typer.BadParameter("--keep-runs needs --from, a folder of results")
-    if out is None and (figures is not None or format == ReportFormat.LATEX):
+    if out is None and (figures is not None or format == "latex"):
         raise typer.BadParameter("--figures and LaTeX need --out, beside which the figures lie")
     if keep_runs is not None and source is not None:
         from sweeps.paper.keep_runs import keep_runs as keep
@@ -130,12 +130,12 @@ def report(
         typer.echo(f"{keep_runs}: {num_runs} runs", err=True)
         # From the copies: whoever has them gets the same numbers.
         source = keep_runs
-    document = _document(what, source)
+    document, written_as = _document(what, source), cast("Form", format)
     if out is None:
-        typer.echo(report_text(document, format.value), nl=False)
+        typer.echo(report_text(document, written_as), nl=False)
         return
     with writing("--out" if figures is None else "--out or --figures"):
-        written = write_report(document, format.value, out, figures)
+        written = write_report(document, written_as, out, figures)
     for path in written:
         typer.echo(path)
 

@@ -4,7 +4,6 @@ Only points that went on to the end have both, and they are the better ones: amo
 correlation would be higher. A low one says that the scheduler stopped points by chance.
 """
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,22 +54,9 @@ def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Correlation of the ranks; equal values share the mean of their ranks."""
     if len(pairs) < FEWEST_POINTS:
         return None
-    x, y = ranks([a for a, _ in pairs]), ranks([b for _, b in pairs])
-    if len(set(x)) < 2 or len(set(y)) < 2:
+    early, late = zip(*pairs, strict=True)
+    if len(set(early)) < 2 or len(set(late)) < 2:
         return None
-    return statistics.correlation(x, y)
+    from scipy.stats import spearmanr  # here alone: it loads for a second
 
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value, counted from 1."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for place in range(start, end + 1):
-            found[order[place]] = (start + end) / 2 + 1
-        start = end + 1
-    return found
+    return float(spearmanr(early, late).statistic)

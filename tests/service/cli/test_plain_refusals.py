@@ -35,7 +35,7 @@ def test_a_nested_value_is_named_by_its_place_and_by_nothing_else(
     assert not any("constrained" in f["path"] + f["reason"] for f in body["fields"])
 
 
-@pytest.mark.parametrize("command", [["export", "a"], ["compare", "a", "b"]])
+@pytest.mark.parametrize("command", [["export", "a"], ["compare", "a", "b"], ["report", "a"]])
 def test_a_format_that_there_is_not_is_refused_with_those_there_are(command):
     result = CliRunner().invoke(app, [*command, "--format", "xml"])
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from sweeps.analysis.importance import FEWEST_POINTS, ped_anova
-from sweeps.analysis.rung_correlation import ranks, spearman
+from sweeps.analysis.rung_correlation import spearman
 from sweeps.analysis.whole import driver_analysis, full_analysis
 from sweeps.records import Point, SweepState, TrialState
 from sweeps.store.commands.growth import confirmation_key
@@ -52,7 +52,9 @@ def test_few_points_or_a_single_field_have_no_importance() -> None:
 
 
 def test_ranks_share_what_is_equal() -> None:
-    assert ranks([0.3, 0.1, 0.3, 0.2]) == [3.5, 1.0, 3.5, 2.0]
+    # Ranks 3.5 1 3.5 2 against 4 1 3 2: 4.5 over the root of 4.5 * 5.
+    pairs = [(0.3, 4), (0.1, 1), (0.3, 3), (0.2, 2)]
+    assert spearman(pairs) == pytest.approx(math.sqrt(0.9))
 
 
 def test_spearman_by_hand() -> None:
