@@ -5,23 +5,30 @@ tuned, and its best point stands for it. A number chosen as the best of several 
 ``selected``: it looks better than it will be again.
 """
 
-import itertools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ndadam.statistics.inference import detectable_difference, holm, mean_interval, welch
+from ndadam.statistics.inference import detectable_difference, mean_interval
 from sweeps.analysis.formatting import arm_name
 from sweeps.analysis.sensitivity import Sensitivity, sensitivity
+from sweeps.analysis.verdicts import Pair, Sample, Unlike, judged, sorted_pairs
 from sweeps.errors import InvalidFilter
-from sweeps.records import Point, Sweep, SweepObjective, Trial, TrialState
+from sweeps.records import Point, Sweep, Trial, TrialState
 from sweeps.store.store import Store
 
 #: Arms compared with each other, all pairs; beyond it the table would be longer than its use.
 MAX_COMPARED = 8
 _TEST = "test_error"
+#: Why arms get no verdict, by what they differ in; a sweep may have many such pairs.
+_WHY_NOT = {
+    "data": "Arms on different data sets are not compared: their errors are of other images.",
+    "images": "Arms with other held-out images are not compared: their errors are of other images.",
+    "spread": "Arms of which neither spreads over its seeds are not compared: any difference would "
+    "look certain.",
+}
 _OPEN = (TrialState.WAITING, TrialState.RUNNING)
 
 
@@ -114,16 +121,16 @@ def analysis(store: Store, sweep_id: str, arms: Sequence[str] | None = None) -> 
     points = store.all_points(sweep_id)
     metric = sweep.objective.metric
     fields = _arm_fields(sweep, metric) if arms is None else _known(sweep, arms)
-    results = [
-        _arm(store, sweep, arm, members, sweep.objective) for arm, members in _group(points, fields)
-    ]
+    found = [_arm(store, sweep, arm, members) for arm, members in _group(points, fields)]
+    results = [arm for arm, _ in found]
+    pairs, unlike = _pairs([sample for _, sample in found])
     deviation = pooled_deviation(points)
     return Analysis(
         metric=metric,
         direction=sweep.objective.direction,
         arm_fields=fields,
         arms=results,
-        comparisons=compare_arms(results, metric),
+        comparisons=_comparisons(pairs, {sample: arm.arm for arm, sample in found}),
         seed_deviation=deviation,
         detectable_difference=(
             None
@@ -131,7 +138,7 @@ def analysis(store: Store, sweep_id: str, arms: Sequence[str] | None = None) -> 
             else detectable_difference(deviation, sweep.replicates)
         ),
         sensitivity=sensitivity(sweep, points),
-        notes=_notes(sweep, points, results, metric),
+        notes=_notes(sweep, points, results, unlike),
     )
 
 
@@ -150,48 +157,27 @@ def pooled_deviation(points: Sequence[Point]) -> float | None:
     return math.sqrt(sum(n * sd**2 for n, sd in spread) / freedom) if freedom else None
 
 
-def compare_arms(arms: Sequence[ArmResult], metric: str) -> list[Comparison]:
-    """Compare every two arms that have two seeds each: test error where read, else ``metric``."""
-    pairs = [(a, b) for a, b, why_not in _pairs(arms) if not why_not]
-    differences = [welch(_compared(a), _compared(b)) for a, b in pairs]
-    adjusted = holm([difference.p_value for difference in differences])
+def _pairs(samples: Sequence[Sample]) -> tuple[list[Pair], list[Unlike]]:
+    """Every two arms with two seeds each; none where there are too many arms for a table."""
+    usable = [sample for sample in samples if len(sample.values) > 1]
+    return sorted_pairs(usable) if len(usable) <= MAX_COMPARED else ([], [])
+
+
+def _comparisons(pairs: Sequence[Pair], arms: Mapping[Sample, dict[str, Any]]) -> list[Comparison]:
     return [
         Comparison(
-            a=a.arm,
-            b=b.arm,
-            metric=_TEST if a.test_error_values else metric,
-            difference=difference.difference,
-            low=difference.low,
-            high=difference.high,
-            p_value=difference.p_value,
-            p_holm=p_holm,
-            verdict=difference.direction(p_holm),
+            a=arms[one.a],
+            b=arms[one.b],
+            metric=one.a.metric,
+            difference=one.difference.difference,
+            low=one.difference.low,
+            high=one.difference.high,
+            p_value=one.difference.p_value,
+            p_holm=one.p_holm,
+            verdict=one.verdict,
         )
-        for (a, b), difference, p_holm in zip(pairs, differences, adjusted, strict=True)
+        for one in judged(pairs)
     ]
-
-
-def _pairs(arms: Sequence[ArmResult]) -> list[tuple[ArmResult, ArmResult, str]]:
-    """Every two arms with values of one kind, and why they get no verdict; "" where they do."""
-    usable = [arm for arm in arms if len(_compared(arm)) > 1]
-    if len(usable) > MAX_COMPARED:
-        return []
-    return [
-        (a, b, _why_not(a, b))
-        for a, b in itertools.combinations(usable, 2)
-        if bool(a.test_error_values) == bool(b.test_error_values)
-    ]
-
-
-def _why_not(a: ArmResult, b: ArmResult) -> str:
-    if a.params.get("dataset") != b.params.get("dataset"):
-        return "Arms on different data sets are not compared: their errors are of other images."
-    if all(len(set(_compared(arm))) == 1 for arm in (a, b)):
-        return (
-            "Arms of which neither spreads over its seeds are not compared: any difference would "
-            "look certain."
-        )
-    return ""
 
 
 def _compared(arm: ArmResult) -> list[float]:
@@ -230,14 +216,22 @@ def _arm(
     sweep: Sweep,
     arm: dict[str, Any],
     points: Sequence[Point],
-    objective: SweepObjective,
-) -> ArmResult:
+) -> tuple[ArmResult, Sample]:
+    """An arm's row, and what is compared of it: the test error where it was read."""
+    objective = sweep.objective
     candidates = [point for point in points if point.mean is not None]
     best = min(candidates, key=lambda point: _rank(point, objective.sign), default=None)
     trials = [] if best is None else complete_trials(store.all_trials(sweep.id, point=best.number))
     values = [t.objective for t in trials if t.objective is not None]
     test = [t.metrics[_TEST] for t in trials if _TEST in t.metrics]
-    return ArmResult(
+    sample = Sample(
+        label=arm_name(arm),
+        metric=_TEST if test else objective.metric,
+        values=test or values,
+        seeds=[t.seed for t in trials if not test or _TEST in t.metrics],
+        config=config_values(trials),
+    )
+    result = ArmResult(
         arm=arm,
         points=len(points),
         points_with_mean=len(candidates),
@@ -250,6 +244,18 @@ def _arm(
         objective_values=values,
         test_error_values=test,
     )
+    return result, sample
+
+
+def config_values(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+    """Return every value that the trials have, by field; the seed has none."""
+    found: dict[str, list[Any]] = {}
+    for trial in trials:
+        for name, value in trial.config.items():
+            values = found.setdefault(name, [])
+            if name != "seed" and value not in values:
+                values.append(value)
+    return found
 
 
 def _rank(point: Point, sign: float) -> tuple[bool, float, int]:
@@ -265,9 +271,10 @@ def complete_trials(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _notes(
-    sweep: Sweep, points: Sequence[Point], arms: Sequence[ArmResult], metric: str
+    sweep: Sweep, points: Sequence[Point], arms: Sequence[ArmResult], unlike: Sequence[Unlike]
 ) -> list[str]:
-    notes = list(dict.fromkeys(why_not for _, _, why_not in _pairs(arms) if why_not))
+    metric = sweep.objective.metric
+    notes = list(dict.fromkeys(_WHY_NOT[one.kind] for one in unlike))
     notes += _left_out(arms)
     if any(arm.selected for arm in arms) and metric == _TEST:
         notes.append("Points were chosen by their test error: these numbers are no test any more.")

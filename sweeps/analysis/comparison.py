@@ -4,30 +4,22 @@ What may be assumed was declared before anything ran: pairing and margin come fr
 specs, never from the question. Every verdict of one comparison is corrected for all of them (Holm).
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from ndadam.statistics.inference import (
-    Difference,
-    detectable_difference,
-    holm,
-    mean_interval,
-    non_inferiority,
-    paired,
-    welch,
-)
-from sweeps.analysis.compared_arms import (
-    Arm,
-    ArmRef,
-    are_pairs,
+from ndadam.statistics.inference import mean_interval, non_inferiority
+from sweeps.analysis.compared_arms import Arm, ArmRef, collect, metric_of
+from sweeps.analysis.verdicts import (
+    Judged,
+    Pair,
+    Sample,
+    Unlike,
     cautions,
-    collect,
-    metric_of,
-    not_comparable,
+    detectable,
+    judged,
+    sorted_pairs,
 )
 from sweeps.spec.model import SpecModel
 from sweeps.store.store import Store
@@ -35,8 +27,6 @@ from worker.config.train_config import FieldError
 
 #: Arms of one comparison; more pairs than that are a search, not a comparison.
 MAX_ARMS = 20
-
-Method = Literal["welch", "paired"]
 
 
 class ComparisonSpec(SpecModel):
@@ -51,27 +41,6 @@ class ComparisonSpec(SpecModel):
     baseline: Annotated[int, Field(strict=True, ge=0, lt=MAX_ARMS)] | None = Field(
         None, description="Place in arms of the one that all others are compared with; none = all."
     )
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Arm a minus arm b, both by label."""
-
-    a: str
-    b: str
-    method: Method
-    difference: float
-    low: float
-    high: float
-    df: float
-    p_value: float
-    p_holm: float
-    #: Of a against b: "lower", "higher", "not shown".
-    verdict: str
-    #: Whether a is worse than b by less than the margin; None where none was declared.
-    non_inferior: bool | None
-    #: The largest amount by which a may be worse, at 95 %.
-    worst_case: float | None
 
 
 def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
@@ -90,22 +59,26 @@ def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
     notes: list[str] = []
     usable = [arm for arm in arms if _is_usable(arm, metric, notes)]
     pairing, margin = _declared(arms, notes)
-    pairs, unlike = _sorted_pairs(usable, baseline, metric, pairing=pairing)
-    judged = [arm for arm in usable if any(arm in pair for pair in pairs)]
-    found = _judged(pairs, metric, pairing=pairing, margin=margin, maximize=maximize)
+    samples = [arm.sample(metric) for arm in usable]
+    pairs, unlike = _pairs(samples, baseline, pairing=pairing)
+    known = [sample for sample in samples if any(sample in pair for pair in pairs)]
     return {
         "metric": metric,
         "direction": "maximize" if maximize else "minimize",
         "pairing": pairing,
         "margin": margin,
         "arms": [_arm_row(arm, metric) for arm in arms],
-        "differences": [vars(pair) for pair in found],
-        "not_comparable": unlike,
-        "detectable_difference": _detectable(judged, metric, pairing=pairing),
+        "differences": [
+            _row(one, margin, maximize=maximize) for one in judged(pairs, pairing=pairing)
+        ],
+        "not_comparable": [
+            {"a": one.a.label, "b": one.b.label, "reason": one.reason} for one in unlike
+        ],
+        "detectable_difference": detectable(known, pairing=pairing),
         "differing_fields": _differing(arms),
         "mixed_provenance": _mixed(arms),
         "notes": notes
-        + cautions(pairs, metric)
+        + cautions(pairs)
         + _warnings(arms)
         + _doubts(usable, metric, pairing=pairing),
     }
@@ -179,100 +152,39 @@ def _declared(arms: Sequence[Arm], notes: list[str]) -> tuple[bool, float | None
     return pairing, margins.pop() if len(margins) == 1 else None
 
 
-# --- Differences --------------------------------------------------------------------------------
+def _pairs(
+    samples: Sequence[Sample], baseline: Arm | None, *, pairing: bool
+) -> tuple[list[Pair], list[Unlike]]:
+    """The pairs of what is compared; none where the baseline itself cannot be."""
+    if baseline is None:
+        return sorted_pairs(samples, pairing=pairing)
+    # No two arms share a label.
+    found = next((one for one in samples if one.label == baseline.label), None)
+    return ([], []) if found is None else sorted_pairs(samples, pairing=pairing, baseline=found)
 
 
-def _sorted_pairs(
-    arms: Sequence[Arm], baseline: Arm | None, metric: str, *, pairing: bool
-) -> tuple[list[tuple[Arm, Arm]], list[dict[str, str]]]:
-    """The pairs that a verdict can be given on, and the others with the reason by name."""
-    pairs, unlike = [], []
-    for a, b in itertools.combinations(arms, 2):
-        if baseline is not None and a is not baseline and b is not baseline:
-            continue
-        # The baseline is what others are held against.
-        first, second = (b, a) if a is baseline else (a, b)
-        reason = not_comparable(first, second, metric, pairing=pairing)
-        if reason:
-            unlike.append({"a": first.label, "b": second.label, "reason": reason})
-        else:
-            pairs.append((first, second))
-    return pairs, unlike
-
-
-def _judged(
-    pairs: Sequence[tuple[Arm, Arm]],
-    metric: str,
-    *,
-    pairing: bool,
-    margin: float | None,
-    maximize: bool,
-) -> list[Pair]:
-    judged = [_difference(a, b, metric, pairing=pairing) for a, b in pairs]
-    adjusted = holm([difference.p_value for difference, _ in judged])
-    return [
-        _pair(a, b, difference, method, p_holm, margin=margin, maximize=maximize)
-        for (a, b), (difference, method), p_holm in zip(pairs, judged, adjusted, strict=True)
-    ]
-
-
-def _difference(a: Arm, b: Arm, metric: str, *, pairing: bool) -> tuple[Difference, Method]:
-    x, y = a.values(metric), b.values(metric)
-    if pairing and are_pairs(a, b):
-        return paired(x, y), "paired"
-    return welch(x, y), "welch"
-
-
-def _pair(
-    a: Arm,
-    b: Arm,
-    difference: Difference,
-    method: Method,
-    p_holm: float,
-    *,
-    margin: float | None,
-    maximize: bool,
-) -> Pair:
+def _row(found: Judged, margin: float | None, *, maximize: bool) -> dict[str, Any]:
+    """Arm a minus arm b, and whether a is worse than b by less than the margin, if there is one."""
+    difference = found.difference
     judged = (
         None
         if margin is None
         else non_inferiority(difference, margin, lower_is_better=not maximize)
     )
-    return Pair(
-        a=a.label,
-        b=b.label,
-        method=method,
-        difference=difference.difference,
-        low=difference.low,
-        high=difference.high,
-        df=min(difference.df, 1e9),
-        p_value=difference.p_value,
-        p_holm=p_holm,
-        verdict=difference.direction(p_holm),
-        non_inferior=None if judged is None else judged.shown,
-        worst_case=None if judged is None else judged.worst_case,
-    )
-
-
-def _detectable(arms: Sequence[Arm], metric: str, *, pairing: bool) -> float | None:
-    """Difference that the fewest seeds here show with 80 % chance, at their largest deviation."""
-    pairs = list(itertools.combinations(arms, 2))
-    if pairing and pairs and all(are_pairs(a, b) for a, b in pairs):
-        return _detectable_paired(pairs, metric)
-    found = [mean_interval(arm.values(metric)) for arm in arms]
-    spreads = [interval.sd for interval in found if interval.sd is not None]
-    if not spreads:
-        return None
-    return detectable_difference(max(spreads), min(interval.n for interval in found))
-
-
-def _detectable_paired(pairs: Sequence[tuple[Arm, Arm]], metric: str) -> float | None:
-    """The same seed by seed: what counts is how far the differences spread."""
-    gaps = [
-        [x - y for x, y in zip(a.values(metric), b.values(metric), strict=True)] for a, b in pairs
-    ]
-    spreads = [interval.sd for interval in map(mean_interval, gaps) if interval.sd is not None]
-    return detectable_difference(max(spreads), len(gaps[0]), paired=True) if spreads else None
+    return {
+        "a": found.a.label,
+        "b": found.b.label,
+        "method": found.method,
+        "difference": difference.difference,
+        "low": difference.low,
+        "high": difference.high,
+        "df": min(difference.df, 1e9),
+        "p_value": difference.p_value,
+        "p_holm": found.p_holm,
+        "verdict": found.verdict,
+        "non_inferior": None if judged is None else judged.shown,
+        "worst_case": None if judged is None else judged.worst_case,
+    }
 
 
 # --- What else there is to see ------------------------------------------------------------------

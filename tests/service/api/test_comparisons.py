@@ -1,12 +1,10 @@
 """``/api/v1/comparisons``: arms of finished sweeps, checked against statistics done by hand."""
 
 import statistics
-from types import SimpleNamespace
 
 import pytest
 
 from ndadam.statistics.inference import detectable_difference, holm, paired, welch
-from sweeps.analysis.compared_arms import cautions, not_comparable
 
 COMPARISONS = "/api/v1/comparisons"
 SGD = [0.10, 0.12, 0.11, 0.13]
@@ -299,14 +297,3 @@ class TestWhatCannotBeHeldAgainstEachOther:
 
         assert [row["verdict"] for row in found["differences"]] == ["higher"]
         assert not any("split_seed" in note for note in found["notes"])
-
-    def test_trials_of_several_splits_are_alike_in_whatever_order(self):
-        one, other = (
-            SimpleNamespace(
-                config={"split_seed": seeds}, origins={}, seeds=[0, 1], values=lambda _: [0.1, 0.2]
-            )
-            for seeds in ([0, 3], [3, 0])
-        )
-
-        assert not_comparable(one, other, "validation_error", pairing=False) == ""
-        assert cautions([(one, other)], "validation_error") == []
