@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 import httpx2
 from pydantic import BaseModel
 
+from service.contract.analysis import AnalysisOut, FindingsOut
 from service.contract.outputs import (
-    AnalysisOut,
     ComparisonOut,
     DatasetOut,
     ErrorOut,
@@ -163,7 +163,8 @@ class Client:
             "POST", "/comparisons", params={"format": format}, json={"arms": arms, **how}
         ).text
 
-    def analysis(self, sweep_id: str) -> dict[str, Any]:
+    def analysis(self, sweep_id: str) -> FindingsOut:
+        """What is computed from a sweep's trials as they are now."""
         return self._get(AnalysisOut, f"/sweeps/{sweep_id}/analysis").analysis
 
     def export(self, sweep_id: str, format: ExportFormat = "csv") -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from sweeps.records import Kind, SweepState, TrialState
+from sweeps.records import Direction, Kind, SweepState, TrialState
 
 T = TypeVar("T")
 
@@ -190,13 +190,6 @@ class PredictionOut(Output):
     warnings: list[str]
 
 
-class AnalysisOut(Output):
-    """Tables over the finished trials, recomputed on every request."""
-
-    sweep_id: str
-    analysis: dict[str, Any]
-
-
 class ComparedArmOut(Output):
     """One arm of a comparison. Means and values are in the metric's own unit."""
 
@@ -266,7 +259,7 @@ class ComparisonOut(Output):
     """Arms compared with each other, and everything else that tells them apart."""
 
     metric: str
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
     #: Both as declared by every sweep before its submission.
     pairing: bool
     margin: float | None

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import StreamingResponse
 
+from service.contract.analysis import AnalysisOut
 from service.contract.bodies import DocumentRoute, json_or_yaml
 from service.contract.downloads import TABLES, export_stream, table_response
 from service.contract.errors import answers
@@ -18,7 +19,7 @@ from service.contract.inputs import (
     SweepId,
     SweepQuery,
 )
-from service.contract.outputs import AnalysisOut, PageOut, SweepOut, ValidationOut
+from service.contract.outputs import PageOut, SweepOut, ValidationOut
 from service.submission.admission import (
     admitted,
     page_out,
@@ -156,7 +157,8 @@ def analyse_sweep(
 ) -> AnalysisOut | Response:
     """Result table with intervals over seeds, and how the objective depends on each field."""
     if query.format == "json":
-        return AnalysisOut(sweep_id=sweep_id, analysis=full_analysis(store, sweep_id))
+        found = {"sweep_id": sweep_id, "analysis": full_analysis(store, sweep_id)}
+        return AnalysisOut.model_validate(found)
     return table_response(result_table(analysis(store, sweep_id), query.format), query.format)
 
 

@@ -8,8 +8,25 @@ from rich.table import Table
 
 from ndadam.theory.caveats import beta2_in_words
 from service.client.client import Client
+from service.contract.analysis import (
+    ArmDifferenceOut,
+    ArmOut,
+    ConfirmedOut,
+    FindingsOut,
+    ImportanceOut,
+    RungOut,
+)
 from service.contract.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
-from sweeps.analysis.formatting import metric_with_unit
+from sweeps.analysis.formatting import (
+    BRACKETS,
+    NOTHING,
+    arm_name,
+    estimate_text,
+    metric_title,
+    metric_with_unit,
+    settings_words,
+    with_interval,
+)
 from sweeps.records import objective_of
 
 
@@ -33,7 +50,7 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
 
 def _best(sweep: SweepOut) -> str:
     if sweep.best is None:
-        return "–"
+        return NOTHING
     return metric_with_unit(objective_of(sweep.spec).metric, sweep.best.mean)
 
 
@@ -158,7 +175,7 @@ def print_cost(console: Console, result: dict[str, Any]) -> None:
 
 
 def _rate(value: float | None) -> str:
-    return "–" if value is None else _figures(value, 3)
+    return NOTHING if value is None else _figures(value, 3)
 
 
 def _figures(value: float, count: int) -> str:
@@ -167,98 +184,69 @@ def _figures(value: float, count: int) -> str:
 
 
 def _range(interval: dict[str, Any] | None) -> str:
-    if interval is None:
-        return "–"
-    if interval["low"] is None:
-        return _rate(interval["value"])
-    return f"{_rate(interval['value'])} \\[{_rate(interval['low'])}, {_rate(interval['high'])}]"
+    return NOTHING if interval is None else escape(with_interval(_rate, **interval, form=BRACKETS))
 
 
-def print_results(console: Console, analysis: dict[str, Any]) -> None:
+def print_results(console: Console, found: FindingsOut) -> None:
     """A row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
-    metric = analysis["metric"]
-    table = Table(
-        "arm", f"{_title(metric)} ± 95 %", "test error % ± 95 %", "seeds", "point", box=None
-    )
-    for arm in analysis["arms"]:
+    titles = (f"{metric_title(metric)} ± 95 %" for metric in (found.metric, "test_error"))
+    table = Table("arm", *titles, "seeds", "point", box=None)
+    for arm in found.arms:
         table.add_row(
-            _arm(arm["arm"]),
-            _estimate(arm["objective"], metric),
-            _estimate(arm["test_error"], "test_error"),
-            str(arm["objective"]["n"] if arm["objective"] else 0),
+            escape(arm_name(arm.arm)),
+            estimate_text(found.metric, arm.objective),
+            estimate_text("test_error", arm.test_error),
+            str(arm.objective.n if arm.objective else 0),
             _points(arm),
         )
     console.print(table)
-    for arm in analysis["arms"]:
-        params = {name: value for name, value in arm["params"].items() if name not in arm["arm"]}
-        console.print(f"  {_arm(arm['arm'])}: {_words(params) or 'nothing was chosen'}")
-    for row in analysis["comparisons"]:
-        a, b, metric = _arm(row["a"]), _arm(row["b"]), row["metric"].replace("_", " ")
-        known = f"{a} is {row['verdict']} than {b}"
-        unknown = f"{a} against {b}: no difference shown"
-        console.print(f"  {unknown if row['verdict'] == 'not shown' else known} in {metric}")
-    for row in analysis.get("confirmed") or ():
-        console.print(f"  {_confirmation(row)}")
-    for row in analysis.get("importance") or ():
-        shares = sorted(row["fields"].items(), key=lambda item: -item[1])
-        words = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares)
-        console.print(f"  importance{_branch(row)}: {words}")
-    for row in analysis.get("rungs") or ():
-        if row["spearman"] is not None:
-            console.print(
-                f"  rung at step {row['step']}: ranks agree with the end by {row['spearman']:.2f} "
-                f"(Spearman, {row['points']} points)"
-            )
-    for note in analysis["notes"]:
+    lines = [
+        *(f"{arm_name(arm.arm)}: {_chosen(arm) or 'nothing was chosen'}" for arm in found.arms),
+        *map(_difference, found.comparisons),
+        *map(_confirmation, found.confirmed),
+        *map(_importance, found.importance or ()),
+        *(_rung(row, row.spearman) for row in found.rungs or () if row.spearman is not None),
+    ]
+    for line in lines:
+        console.print(f"  {escape(line)}")
+    for note in found.notes:
         console.print(f"[dim]{escape(note)}[/]")
 
 
-def _confirmation(row: dict[str, Any]) -> str:
+def _points(arm: ArmOut) -> str:
+    points = f"selected of {arm.points}" if arm.selected else str(arm.points)
+    return f"{points} ({arm.points_diverged} diverged)" if arm.points_diverged else points
+
+
+def _chosen(arm: ArmOut) -> str:
+    return settings_words({n: value for n, value in arm.params.items() if n not in arm.arm})
+
+
+def _difference(row: ArmDifferenceOut) -> str:
+    a, b, metric = arm_name(row.a), arm_name(row.b), row.metric.replace("_", " ")
+    if row.verdict == "not shown":
+        return f"{a} against {b}: no difference shown in {metric}"
+    return f"{a} is {row.verdict} than {b} in {metric}"
+
+
+def _confirmation(row: ConfirmedOut) -> str:
     """A point on fresh seeds, or that it is still being trained."""
-    name = f"point {row['point']} confirmed by sweep {row['sweep']}"
-    if row["objective"] is None:
-        return f"{name}: {row['state']}"
-    test = _estimate(row["test_error"], "test_error")
-    objective = f"{_title(row['metric'])} {_estimate(row['objective'], row['metric'])}"
-    return f"{name}: {objective}, test error % {test} over {len(row['seeds'])} fresh seeds"
+    name = f"point {row.point} confirmed by sweep {row.sweep}"
+    if row.objective is None:
+        return f"{name}: {row.state}"
+    test = estimate_text("test_error", row.test_error)
+    objective = f"{metric_title(row.metric)} {estimate_text(row.metric, row.objective)}"
+    return f"{name}: {objective}, test error % {test} over {len(row.seeds)} fresh seeds"
 
 
-def _branch(row: dict[str, Any]) -> str:
-    return f" ({_arm(row['branch'])})" if row["branch"] else ""
+def _importance(row: ImportanceOut) -> str:
+    shares = sorted(row.fields.items(), key=lambda item: -item[1])
+    branch = f" ({arm_name(row.branch)})" if row.branch else ""
+    return f"importance{branch}: {', '.join(f'{n} {100 * share:.0f} %' for n, share in shares)}"
 
 
-def _title(metric: str) -> str:
-    return metric.replace("_", " ") + (" %" if metric.endswith("_error") else "")
-
-
-def _estimate(value: dict[str, Any] | None, metric: str) -> str:
-    if value is None:
-        return "–"
-    scale, digits = (100.0, "{:.2f}") if metric.endswith("_error") else (1.0, "{:.4g}")
-    half = (
-        ""
-        if value["high"] is None
-        else f" ± {digits.format(scale * (value['high'] - value['mean']))}"
+def _rung(row: RungOut, spearman: float) -> str:
+    return (
+        f"rung at step {row.step}: ranks agree with the end by {spearman:.2f} "
+        f"(Spearman, {row.points} points)"
     )
-    return digits.format(scale * value["mean"]) + half
-
-
-def _arm(fields: dict[str, Any]) -> str:
-    return " ".join(_plain(value) for value in fields.values()) or "all"
-
-
-def _points(arm: dict[str, Any]) -> str:
-    points = f"selected of {arm['points']}" if arm["selected"] else str(arm["points"])
-    diverged = arm["points_diverged"]
-    return f"{points} ({diverged} diverged)" if diverged else points
-
-
-def _words(params: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {_plain(value)}"
-        for name, value in params.items()
-    )
-
-
-def _plain(value: Any) -> str:
-    return "none" if value is None else escape(str(value))

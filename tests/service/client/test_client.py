@@ -62,7 +62,7 @@ def test_trials_metrics_logs_analysis_and_export(service, trained):
     assert service.trial(trained.id, 0).attempts[0].number == 1
     assert service.metrics(trained.id, 0, name="train_loss")["train_loss"][0] == (10, 1.0)
     assert service.log(trained.id, 0) == ""
-    assert service.analysis(trained.id)["metric"] == "validation_error"
+    assert service.analysis(trained.id).metric == "validation_error"
     assert b"".join(service.export(trained.id, "csv")).count(b"\n") == 5
     with pytest.raises(ServiceRefused):
         list(service.export("0123456789ab"))
