@@ -1,4 +1,4 @@
-"""The command ``ndsweep``: puts the groups of commands together and imports nothing heavy."""
+"""The command ``ndsweep``: assembles the groups of commands without heavy imports."""
 
 import typer
 
@@ -15,7 +15,7 @@ from service.cli.upkeep import gc, token
 
 app = typer.Typer(
     name="ndsweep",
-    help="Sweeps over hyperparameters, and learning rates that make optimizers comparable.",
+    help="Run sweeps over hyperparameters; find learning rates that make optimizers comparable.",
     cls=OneLineErrors,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

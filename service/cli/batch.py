@@ -1,4 +1,4 @@
-"""``ndsweep batch SPEC…``: runs specs here, without a service, and leaves a file per run."""
+"""``ndsweep batch SPEC…``: runs specs on this machine, without a service; writes a file per run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +14,13 @@ def batch(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder of the results.")],
     gpus: Annotated[int, typer.Option(min=0, help="GPUs to use; 0 = train on the CPU.")] = 0,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes in all; default: one per GPU, or one.")
+        int | None, typer.Option(min=1, help="Number of processes; default: one per GPU, or one.")
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
-            help="End then: 90s, 15m, 2h from now, or HH:MM. What would not finish is not "
-            "started; what runs then writes a checkpoint."
+            help="When to end: 90s, 15m, 2h from now, or HH:MM. Runs that would not finish are not "
+            "started; running ones write a checkpoint."
         ),
     ] = None,
     replicates: Annotated[
@@ -30,7 +30,7 @@ def batch(
         int, typer.Option(min=0, help="Added to the first seed of each spec.")
     ] = 0,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run again what failed before.")
+        bool, typer.Option("--retry-failed", help="Run failed runs again.")
     ] = False,
     data_home: Annotated[
         Path | None, typer.Option(help="Prepared data sets; default: NDSWEEP_DATA or the cache.")
@@ -39,16 +39,16 @@ def batch(
         Path | None, typer.Option(help="Folder of checkpoints; default: OUT/checkpoints.")
     ] = None,
     checkpoint_seconds: Annotated[
-        float, typer.Option(min=1, help="Between two checkpoints of a run.")
+        float, typer.Option(min=1, help="Seconds between two checkpoints of a run.")
     ] = 120.0,
     progress_seconds: Annotated[
-        float, typer.Option(min=0, help="Between two lines of a process.")
+        float, typer.Option(min=0, help="Seconds between two progress lines of a process.")
     ] = 10.0,
     git_commit: Annotated[
-        str | None, typer.Option(help="To note with the results where the code cannot tell.")
+        str | None, typer.Option(help="Git commit to record if the code is not a git checkout.")
     ] = None,
 ) -> None:
-    """Run specs on this machine alone, one process per GPU; go on where it ended before.
+    """Run specs on this machine alone, one process per GPU; continue an earlier batch.
 
     Exit code 0: every run is done; 1: some failed; 2: refused; 3: some are left.
     """

@@ -24,7 +24,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="cifar10, cifar100 or digits.")],
     data_home: _Home = None,
 ) -> None:
-    """Download and prepare a published data set, checked against its checksum."""
+    """Download and prepare a published data set and verify its checksum."""
     from worker.data.fetch import fetch as fetch_set
     from worker.data.fetch import prepare_digits
 
@@ -92,7 +92,7 @@ def _prepare(prepare: Callable[[], DatasetInfo], name: str) -> None:
 
 
 def _table(infos: list[DatasetInfo], title: str) -> Table:
-    # Not a column for each number: nine of them leave 80 characters none to read.
+    # Few columns: one for each number would make nine, too many for 80 characters.
     table = Table(box=None, show_header=False, title=title, title_justify="left")
     table.add_column(overflow="fold", style="bold")
     table.add_column(overflow="fold")
@@ -120,7 +120,7 @@ def _class_table(info: DatasetInfo) -> Table:
 
 
 def _per_class(info: DatasetInfo) -> str:
-    """Training and test images of a class, or the fewest and the most."""
+    """Number of training and test images per class, or its range if classes differ."""
 
     def span(counts: tuple[int, ...]) -> str:
         fewest, most = min(counts), max(counts)

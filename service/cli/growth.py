@@ -1,4 +1,4 @@
-"""Commands that take a sweep further: extend, confirm, compare; and label, delete."""
+"""Commands after a sweep's results: extend, confirm, compare; and label, delete."""
 
 import json
 from pathlib import Path
@@ -19,11 +19,11 @@ TABLES = ("text", "markdown", "latex", "csv", "json")
 def extend(
     sweep_id: SweepId,
     more_points: Annotated[
-        int | None, typer.Option("--more-points", min=1, help="Points to add to those it has.")
+        int | None, typer.Option("--more-points", min=1, help="Number of points to add.")
     ] = None,
-    points: Annotated[int | None, typer.Option(min=1, help="Points in all.")] = None,
+    points: Annotated[int | None, typer.Option(min=1, help="Points in total.")] = None,
     replicates: Annotated[
-        int | None, typer.Option(min=1, help="Seeds of each point in all.")
+        int | None, typer.Option(min=1, help="Seeds of each point in total.")
     ] = None,
     trials: Annotated[
         int | None, typer.Option("--budget-trials", min=1, help="New limit of trials.")
@@ -39,7 +39,7 @@ def extend(
     ] = None,
     url: Url = None,
 ) -> None:
-    """Give a sweep more points, more seeds or a larger budget; it goes on where it was."""
+    """Give a sweep more points, more seeds or a larger budget, and continue it."""
     budget = {
         name: value
         for name, value in (
@@ -52,7 +52,7 @@ def extend(
     }
     if not budget and more_points is None and points is None and replicates is None:
         raise typer.BadParameter(
-            "say what the sweep should have: --more-points or --points, --replicates, or a larger "
+            "name what to extend: --more-points or --points, --replicates, or a larger "
             "budget (--budget-trials, --budget-gpu-hours, --budget-wall-seconds, --budget-steps)"
         )
     with connect(url) as service:
@@ -61,7 +61,7 @@ def extend(
                 raise typer.BadParameter("give --points or --more-points, not both")
             now = service.get(sweep_id).spec.get("num_points")
             if now is None:
-                raise typer.BadParameter(f"sweep {sweep_id} tries every point there is already")
+                raise typer.BadParameter(f"sweep {sweep_id} already tries every point of its space")
             # A total: the request may be sent again.
             points = now + more_points
         totals: dict[str, Any] = {"num_points": points, "replicates": replicates}
@@ -72,9 +72,9 @@ def extend(
 def confirm(
     sweep_id: SweepId,
     points: Annotated[
-        int, typer.Option(min=1, help="How many of the best, of each optimizer.")
+        int, typer.Option(min=1, help="How many of the best points of each optimizer.")
     ] = 1,
-    replicates: Annotated[int, typer.Option(min=2, help="Fresh seeds of each.")] = 5,
+    replicates: Annotated[int, typer.Option(min=2, help="Fresh seeds of each point.")] = 5,
     full: Annotated[
         bool,
         typer.Option(
@@ -83,7 +83,7 @@ def confirm(
     ] = False,
     url: Url = None,
 ) -> None:
-    """Train the best points again on fresh seeds, so that their means flatter nobody."""
+    """Train the best points again on fresh seeds, for unbiased means."""
     with connect(url) as service:
         found = service.confirm(
             sweep_id, points=points, replicates=replicates, full_training_set=full
@@ -99,15 +99,20 @@ def compare(
         ),
     ],
     metric: Annotated[
-        str | None, typer.Option(help="Default: the test error, else the objective.")
+        str | None,
+        typer.Option(help="Metric to compare; default: the test error, else the objective."),
     ] = None,
     baseline: Annotated[
-        int | None, typer.Option(min=0, help="Compare with this one only, counted from 0.")
+        int | None, typer.Option(min=0, help="Compare only with this arm, counted from 0.")
     ] = None,
     format: Annotated[
         str,
         typer.Option(
-            "--format", "-f", parser=one_of(*TABLES), metavar="|".join(TABLES), help="Of the table."
+            "--format",
+            "-f",
+            parser=one_of(*TABLES),
+            metavar="|".join(TABLES),
+            help="Format of the table.",
         ),
     ] = "text",
     out: Annotated[
@@ -115,7 +120,7 @@ def compare(
     ] = None,
     url: Url = None,
 ) -> None:
-    """Compare finished sweeps, points or trials: differences with intervals, and what differs."""
+    """Compare finished sweeps, points or trials: differences with intervals, differing fields."""
     from sweeps.analysis.result_tables import comparison_csv, comparison_text
 
     how = {"metric": metric, "baseline": baseline}
@@ -137,7 +142,7 @@ def compare(
 
 
 def _arm(text: str) -> dict[str, Any]:
-    """``ID``, ``ID:3`` (a point) or ``ID:t4,t5`` (trials) as the API takes it."""
+    """Parse ``ID``, ``ID:3`` (a point) or ``ID:t4,t5`` (trials) to an arm of the API."""
     sweep_id, colon, part = text.partition(":")
     numbers = [word.removeprefix("t") for word in part.split(",")]
     if not colon:
@@ -152,9 +157,9 @@ def _arm(text: str) -> dict[str, Any]:
 def label(
     sweep_id: SweepId,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="A tag; repeat it. Replaces those it has.")
+        list[str] | None, typer.Option("--tag", help="A tag; may be repeated. Replaces all tags.")
     ] = None,
-    notes: Annotated[str | None, typer.Option(help="Free text, in place of what it has.")] = None,
+    notes: Annotated[str | None, typer.Option(help="Free text. Replaces the notes.")] = None,
     url: Url = None,
 ) -> None:
     """Replace the tags or the notes of a sweep or match."""
@@ -171,11 +176,11 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     url: Url = None,
 ) -> None:
-    """Delete a sweep or match with everything recorded of it; cancels it first."""
+    """Cancel a sweep or match and delete it with all its records."""
     with connect(url) as service:
         sweep = service.get(sweep_id)
         if not yes:
             typer.confirm(f"Delete {sweep.kind} {sweep.name!r} ({sweep.state})?", abort=True)
         going = service.delete(sweep_id)
-        ends = "deleted" if going is None else "will be gone when its trials have stopped"
+        ends = "deleted" if going is None else "will be deleted when its trials have stopped"
         typer.echo(f"{sweep_id}  {ends}")

@@ -1,4 +1,4 @@
-"""Commands for matches: predict (closed form, at once) and run (measured)."""
+"""Commands for matches: predict (closed form), run (measured) and curve (for a closed loop)."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from service.cli.sweeps import SpecFile, Url, connect, read_spec, watch_to_the_end
 
 app = typer.Typer(
-    help="Find the learning rate that moves weight vectors as fast as another setting does.",
+    help="Find the learning rate at which weight vectors move as fast as under another setting.",
     no_args_is_help=True,
 )
 
@@ -33,19 +33,21 @@ def predict(
             "--target",
             "-t",
             metavar="KEY=VALUE",
-            help="A field of the target; repeat it. Default: optimizer=ndadam",
+            help="A field of the target; may be repeated. Default: optimizer=ndadam",
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Length of the run in steps.")] = 80_000,
     lr_schedule: Schedule = "constant",
     warmup_steps: Annotated[int, typer.Option(min=0, help="Steps of linear warm-up.")] = 0,
     level: Annotated[str | None, typer.Option(help="step or long_range.")] = None,
-    gain: Annotated[float, typer.Option(help="A of ND-Adam's gradients.")] = 1.0,
+    gain: Annotated[
+        float, typer.Option(help="Gain A of ND-Adam's gradients; 1 = uncorrelated.")
+    ] = 1.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole answer as JSON.")
     ] = False,
 ) -> None:
-    """Answer in closed form, without a service and without training."""
+    """Compute the match in closed form, without a service and without training."""
     from rich.console import Console
 
     from service.cli.terminal.printing import print_prediction
@@ -90,7 +92,7 @@ def _value(name: str, text: str) -> Any:
     try:
         return load_spec_text(text)
     except UnreadableSpec as error:
-        why = str(error).partition(": ")[2]  # behind what says that it is a spec
+        why = str(error).partition(": ")[2]  # without the prefix that calls it a spec
         raise UnreadableSpec(f"{name} cannot be read, got {text!r}: {why}") from error
 
 
@@ -100,25 +102,25 @@ def curve(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE…",
-            help="A setting whose closed-form curve is wanted: optimizer=sgd lr=0.1 …",
+            help="Setting with a closed-form curve: optimizer=sgd lr=0.1 …",
         ),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="A CSV file (step, effective_lr) instead.")
+        Path | None, typer.Option(help="Read the curve from a CSV file (step, effective_lr).")
     ] = None,
     match: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="What the source trials of a match did instead."),
+        typer.Option(metavar="ID", help="Use the curve of the source trials of a match."),
     ] = None,
     trial: Annotated[
         str | None,
-        typer.Option(metavar="SWEEP/NUMBER", help="What one trial of a match did instead."),
+        typer.Option(metavar="SWEEP/NUMBER", help="Use the curve of one trial of a match."),
     ] = None,
     steps: Annotated[int, typer.Option(min=2, help="Length of the run in steps.")] = 80_000,
     lr_schedule: Schedule = "constant",
     url: Url = None,
 ) -> None:
-    """Print a curve as ``follow``, which a training config of ndadam follows in a closed loop."""
+    """Print a curve as the field ``follow``, with which ndadam trains in a closed loop."""
     from service.cli.match_input import follow_points
 
     with ExitStack() as opened:
@@ -163,13 +165,13 @@ def run(
     margin: Annotated[
         float | None,
         typer.Option(
-            help="By how much the target may be worse in the comparison; 0.005 = half a point."
+            help="Largest difference that still counts as not inferior; 0.005 = half a point."
         ),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Submit it and do not wait.")] = False,
     url: Url = None,
 ) -> None:
-    """Submit a measured match and show it until its verdict."""
+    """Submit a measured match and show its progress until the verdict."""
     from service.cli.match_input import of_trial, with_options
 
     body = with_options(read_spec(spec), curve=source_curve, compare=compare, margin=margin)

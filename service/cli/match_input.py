@@ -1,4 +1,4 @@
-"""What ``ndsweep match`` reads: a spec file, its source or comparison, a curve to follow.
+"""Input of ``ndsweep match``: a spec file, its source or comparison, a curve to follow.
 
 A closed loop can follow the curve of a formula, a CSV file, a match or one of its trials.
 """
@@ -19,7 +19,7 @@ Spec = tuple[bytes, str]
 def with_options(
     spec: Spec, *, curve: Path | None, compare: int | None, margin: float | None
 ) -> Spec:
-    """The spec with a recorded source and a comparison put into it; as it is without either."""
+    """Put a recorded source and a comparison into the spec; without either, return it unchanged."""
     if curve is None and compare is None and margin is None:
         return spec
     fields = fields_of(spec)
@@ -28,7 +28,7 @@ def with_options(
     if compare is not None or margin is not None:
         if margin is None:
             raise typer.BadParameter(
-                "--compare needs --margin, declared before anything runs: by how much the target "
+                "--compare needs --margin, declared before any run: by how much the target "
                 "may be worse (errors are fractions, 0.005 is half a point)"
             )
         fields["compare"] = {"margin": margin} | ({"replicates": compare} if compare else {})
@@ -36,14 +36,14 @@ def with_options(
 
 
 def of_trial(spec: Spec, reference: str) -> Spec:
-    """A match of a trial: SWEEP/NUMBER, and the spec's fields without base and source."""
+    """Build a match of a trial: SWEEP/NUMBER, and the spec's fields without base and source."""
     sweep, number = trial_of(reference)
     asked = {"source": {"sweep": sweep, "trial": number}, "match": fields_of(spec)}
     return json.dumps(asked).encode(), "application/json"
 
 
 def trial_of(reference: str) -> tuple[str, int]:
-    """Sweep and number of SWEEP/NUMBER."""
+    """Return sweep and number of SWEEP/NUMBER."""
     sweep, slash, number = reference.partition("/")
     if not slash or not number.isdecimal():
         raise typer.BadParameter(f"expected SWEEP/NUMBER, got {reference!r}")
@@ -60,7 +60,7 @@ def fields_of(spec: Spec) -> dict[str, Any]:
 
 
 def read_curve(path: Path) -> dict[str, Any]:
-    """A CSV file as a recorded curve. Refused with the line that is wrong."""
+    """Read a CSV file as a recorded curve. Raises BadParameter, which names the wrong line."""
     from sweeps.match.recorded_curve import read_curve_csv
 
     try:
@@ -77,14 +77,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, UnicodeDecodeError):
-        return f"the file must be text in UTF-8, and byte {error.start} is none: {error.reason}"
+        return f"the file must be text in UTF-8, but byte {error.start} is not: {error.reason}"
     return explain(error)[0]["reason"] if isinstance(error, ValidationError) else str(error)
 
 
 #: Points of a curve; a training config takes 1,000.
 _POINTS = 400
 
-#: As many as the service hands out at a time.
+#: Largest number of records in one answer of the service.
 _MOST_RECORDS = 10_000
 
 Points = list[tuple[int, float]]
@@ -100,7 +100,7 @@ def follow_points(
     lr_schedule: Any,
     service: Callable[[], Client],
 ) -> Points:
-    """(step, effective learning rate) points from the one origin that is given."""
+    """Return (step, effective learning rate) points from the one given origin."""
     if sum(map(bool, (formula, csv, match, trial))) != 1:
         raise typer.BadParameter("give one of KEY=VALUE…, --csv, --match and --trial")
     if csv is not None:
@@ -114,18 +114,18 @@ def follow_points(
 
 
 def smoothed(records: Sequence[tuple[int, float]]) -> Points:
-    """Root mean squares over stretches of (step, value) records, at their middle steps."""
+    """Average (step, value) records over stretches: root mean squares at their middle steps."""
     from ndadam.statistics.blocked_means import smooth
 
     width = max(1, len(records) // _POINTS)
     values = smooth([value for _, value in records], width)
-    # Of the records themselves: the service thins them, and then they are not evenly spaced.
+    # Steps come from the records: the service thins them, so they may not be evenly spaced.
     middles = [step for step, _ in records[(width - 1) // 2 :: width]]
     return list(zip(middles, values, strict=False))
 
 
 def _of_match(service: Client, match_id: str) -> Points:
-    """What the trials of a match's source did, over seeds."""
+    """Curve of a match's source trials, averaged over seeds."""
     result = service.get_match(match_id).result or {}
     curves = result.get("curves")
     if not curves:
@@ -135,13 +135,13 @@ def _of_match(service: Client, match_id: str) -> Points:
 
 
 def _of_trial(service: Client, reference: str) -> Points:
-    """What one trial of a match recorded, step by step."""
+    """Curve that one trial of a match recorded, step by step."""
     sweep, number = trial_of(reference)
     query = {"name": ["effective_lr"], "max_points": _MOST_RECORDS}
     records = service.metrics(sweep, number, **query).get("effective_lr", [])
     if len(records) < 2:
         raise typer.BadParameter(
-            f"trial {reference} has not recorded its effective learning rate, as only trials of "
+            f"trial {reference} has no record of its effective learning rate; only trials of "
             "matches do: --match follows a match's source, EffectiveLR records any loop for --csv"
         )
     return smoothed(records)
@@ -156,8 +156,8 @@ def _of_formula(fields: dict[str, Any], steps: int, lr_schedule: Any) -> Points:
     prediction = answer(spec)
     if prediction.trust_until_step < steps:
         typer.echo(
-            f"note: from step {prediction.trust_until_step} on this curve is not to be trusted, "
-            "because gradients usually collapse there; the loop follows it all the same",
+            f"note: from step {prediction.trust_until_step} on do not trust this curve: "
+            "gradients usually collapse there; the loop follows the curve nevertheless",
             err=True,
         )
     found = prediction.curve

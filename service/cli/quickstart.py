@@ -1,7 +1,7 @@
 """``ndsweep quickstart``: the whole path on real images, through the public HTTP API.
 
-Everything below ``_show`` could be done by any client of the service. What was trained by an
-earlier quickstart on the same home is found again by its idempotency key.
+Everything below ``_show`` could be done by any client of the service. The idempotency key finds the
+results of an earlier quickstart on the same home.
 """
 
 import hashlib
@@ -33,22 +33,22 @@ from worker.data.prepared import list_datasets
 from worker.stop_signal import handled
 
 MATCH, SWEEP = "quickstart-match", "quickstart"
-#: Seconds until the API must answer, and until everything must have ended. Generous: a service
-#: that lives comes up on a busy machine too, and killed before its time it leaves parts behind.
+#: Seconds until the API must answer, and until everything must have ended. Generous, because a
+#: busy machine starts the service slowly, and a service killed too early leaves processes behind.
 START_SECONDS, STOP_SECONDS = 180.0, 60.0
-#: Sweeps that were cancelled or failed before a new one is given up on.
+#: Largest number of earlier cancelled or failed sweeps; with more, no new one is tried.
 MOST_TRIES = 100
 
 
 class QuickstartError(SettingsError):
-    """The quickstart could not be carried out; the text says at which step and why."""
+    """The quickstart failed; the message names the step and the reason."""
 
 
 def run(settings: Settings, *, once: bool) -> None:
-    """Start what is needed, train or find the results, print them, and keep serving.
+    """Start the service if needed, train or find the results, print them, and keep serving.
 
-    With ``once`` it ends what it started and returns. Raises QuickstartError when a sweep does not
-    end complete, SettingsError when the service cannot start.
+    With ``once`` it ends the processes that it started and returns. Raises QuickstartError when a
+    sweep does not end complete, SettingsError when the service cannot start.
     """
     console = Console()
     # SIGTERM ends this process the way Ctrl-C does: with everything that it started.
@@ -58,7 +58,9 @@ def run(settings: Settings, *, once: bool) -> None:
             with Client(endpoints.url, settings.secret()) as service:
                 _show(service, console, endpoints)
             if own is not None and not once:
-                console.print("\nIt keeps serving; [bold]Ctrl-C[/] ends every process it started.")
+                console.print(
+                    "\nThe service keeps running; [bold]Ctrl-C[/] ends every process it started."
+                )
                 _wait(own, settings)
 
 
@@ -89,9 +91,9 @@ def _show(service: Client, console: Console, endpoints: homes.Endpoints) -> None
 
 
 def find_or_submit(service: Client, kind: Kind, spec: dict[str, Any]) -> SweepOut:
-    """The sweep of an earlier quickstart with this very spec, or a new one.
+    """Return the sweep of an earlier quickstart with the same spec, or submit a new one.
 
-    One that ended without what is to be shown stays as it is, and the next key is tried.
+    If an earlier sweep ended without the results to show, it stays and the next key is tried.
     """
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
     submit = service.match if kind == "match" else service.submit
@@ -136,14 +138,14 @@ def _follow_together(service: Client, bars: Progress, sweeps: Sequence[SweepOut]
         except BaseException as error:
             task.set_exception(error)
 
-    # Not a pool: Ctrl-C would wait until its threads, and so the sweeps, are through.
+    # Daemon threads, not a pool: with a pool, Ctrl-C would wait for the end of the sweeps.
     for pair in zip(tasks, sweeps, strict=True):
         Thread(target=follow_one, args=pair, daemon=True).start()
     return [task.result() for task in tasks]
 
 
 def _shortfall(sweep: SweepOut) -> str | None:
-    """What a sweep or match that has ended lacks, None if it has what the quickstart shows."""
+    """Say what an ended sweep or match lacks for the quickstart; None if it lacks nothing."""
     if sweep.state in ("queued", "running", "paused"):
         return None
     if sweep.state != "complete":
@@ -189,7 +191,7 @@ def _prepare_digits(settings: Settings, console: Console) -> None:
 def _service(
     settings: Settings, console: Console
 ) -> Iterator[tuple[homes.Endpoints, "subprocess.Popen[bytes] | None"]]:
-    """The service that runs on the home, or one of our own that ends with us."""
+    """Use the service that runs on the home, or start one that ends with this process."""
     home = settings.home.absolute()
     homes.prepare(home)
     if homes.is_locked(home):
@@ -223,13 +225,13 @@ def _start(settings: Settings, home: Path) -> "subprocess.Popen[bytes]":
 
 
 def _answering(settings: Settings, own: "subprocess.Popen[bytes] | None") -> homes.Endpoints:
-    """Addresses of the service, once it answers."""
+    """Wait until the service answers and return its addresses."""
     home = settings.home.absolute()
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if own is not None and own.poll() is not None:
             lines = (home / "logs" / "serve.log").read_text(errors="replace").splitlines()
-            said = lines[-1].removeprefix("ndsweep: ") if lines else "it said nothing"
+            said = lines[-1].removeprefix("ndsweep: ") if lines else "the service logged no reason"
             raise SettingsError(said)
         endpoints = homes.read_endpoints(home)
         if endpoints is not None:

@@ -1,4 +1,4 @@
-"""``ndsweep import-results DIR`` and ``ndsweep report WHAT``: results in, and results out."""
+"""``ndsweep import-results DIR`` and ``ndsweep report WHAT``: import and report results."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dashboards.report.files import Form
     from sweeps.store.store import Store
 
-#: Exit code where something was passed over.
+#: Exit code if a file or sweep was skipped.
 SKIPPED = 1
 
 
@@ -21,9 +21,9 @@ def import_results(
         Path, typer.Argument(exists=True, file_okay=False, help="The --out of `ndsweep batch`.")
     ],
 ) -> None:
-    """Make finished sweeps of a batch's results, in the store of NDSWEEP_HOME.
+    """Import a batch's results as finished sweeps into the store of NDSWEEP_HOME.
 
-    Safe while a service runs on it, and to repeat: only what is new is added.
+    May be run while a service runs on the store, and repeated: only new results are added.
     """
     from sweeps.batch.import_results import import_results as imported
 
@@ -39,13 +39,13 @@ def import_results(
             f"{done.sweep.reason}"
         )
     for sentence in report.skipped:
-        typer.echo(f"passed over: {sentence}", err=True)
+        typer.echo(f"skipped: {sentence}", err=True)
     if report.skipped:
         raise typer.Exit(SKIPPED)
 
 
 def open_store(*, to_read: bool = False) -> "Store":
-    """The store of the settings, with its tables; one that is ``to_read`` must be there."""
+    """Open the store of the settings and create its tables; with ``to_read`` it must exist."""
     from service.settings import Settings, SettingsError
     from service.supervision.home import prepare, require
     from sweeps.store.store import Store
@@ -93,7 +93,7 @@ def report(
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Also write each figure there as SVG and PDF; LaTeX: default OUT-figures.",
+            help="Folder for each figure as SVG and PDF; default for LaTeX: OUT-figures.",
         ),
     ] = None,
     source: Annotated[
@@ -109,7 +109,7 @@ def report(
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Copy the runs behind it there, made small, and report from the copies.",
+            help="Folder for small copies of the runs used; the report is made from the copies.",
         ),
     ] = None,
 ) -> None:
@@ -121,14 +121,16 @@ def report(
     if keep_runs is not None and source is None:
         raise typer.BadParameter("--keep-runs needs --from, a folder of results")
     if out is None and (figures is not None or format == "latex"):
-        raise typer.BadParameter("--figures and LaTeX need --out, beside which the figures lie")
+        raise typer.BadParameter(
+            "--figures and LaTeX need --out, the file to put the figures beside"
+        )
     if keep_runs is not None and source is not None:
         from sweeps.paper.keep_runs import keep_runs as keep
 
         with writing("--keep-runs"):
             num_runs = keep(source, keep_runs)
         typer.echo(f"{keep_runs}: {num_runs} runs", err=True)
-        # From the copies: whoever has them gets the same numbers.
+        # Report from the copies, so that they reproduce the same numbers.
         source = keep_runs
     document, written_as = _document(what, source), cast("Form", format)
     if out is None:

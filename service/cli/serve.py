@@ -1,4 +1,4 @@
-"""Commands that run things: serve, runner, quickstart, doctor."""
+"""Commands that start processes or check the installation: serve, runner, quickstart, doctor."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PARTS = ("api", "runner", "mlflow", "ray")
 
 Home = Annotated[
-    Path | None, typer.Option(help="Folder of everything it keeps; default NDSWEEP_HOME.")
+    Path | None, typer.Option(help="Folder of store, checkpoints and logs; default NDSWEEP_HOME.")
 ]
 Host = Annotated[str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")]
 Port = Annotated[
@@ -24,7 +24,7 @@ Port = Annotated[
 
 
 def settings_with(**options: object) -> "Settings":
-    """Settings from the environment, overridden by the options that were given."""
+    """Read settings from the environment, overridden by the given options."""
     from service.settings import Settings
 
     return Settings(**{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def _announce(endpoints: object) -> None:
 
 
 def runner(home: Home = None) -> None:
-    """Run only the runner, which drives queued sweeps, on a store and a Ray that are there."""
+    """Run only the runner, which drives queued sweeps, with an existing store and Ray."""
     from service.supervision.supervisor import run_part
 
     run_part(settings_with(home=home), "runner")
@@ -76,19 +76,19 @@ def runner(home: Home = None) -> None:
 
 def quickstart(
     once: Annotated[
-        bool, typer.Option("--once", help="End when it is through, with exit code 0.")
+        bool, typer.Option("--once", help="Exit when it has finished, with exit code 0.")
     ] = False,
     home: Home = None,
     port: Port = None,
 ) -> None:
-    """See it work: a matched learning rate and a small sweep on real images, no GPU needed."""
+    """Run a demo: a matched learning rate and a small sweep on real images, without GPU."""
     from service.cli.quickstart import run
 
     run(settings_with(home=home, port=port), once=once)
 
 
 def doctor(home: Home = None) -> None:
-    """Check this machine and this installation; exit code 1 if something stands in the way."""
+    """Check this machine and this installation; exit code 1 if a problem is found."""
     from rich.console import Console
 
     from service.supervision.doctor import diagnose, print_findings

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Url = Annotated[
     str | None,
     typer.Option(
-        "--url", help="Address of the service; default: the one that runs on NDSWEEP_HOME."
+        "--url", help="Address of the service; default: the service that runs on NDSWEEP_HOME."
     ),
 ]
 SweepId = Annotated[str, typer.Argument(help="Id of the sweep or match.", metavar="ID")]
@@ -26,7 +26,7 @@ EXPORT_FORMATS = ("csv", "json", "parquet")
 
 
 def connect(url: str | None) -> "Client":
-    """A client of the service that ``url``, NDSWEEP_URL or the home's endpoints.json names."""
+    """Connect to the service that ``url``, NDSWEEP_URL or the home's endpoints.json names."""
     from service.client.client import Client
     from service.settings import DEFAULT_PORT, Settings
     from service.supervision.home import read_endpoints
@@ -42,7 +42,7 @@ def connect(url: str | None) -> "Client":
 
 
 def read_spec(path: Path) -> tuple[bytes, str]:
-    """A spec file as the body of a request: the service checks it."""
+    """Read a spec file as the body of a request; the service checks it."""
     suffix = path.suffix.lower()
     media = "application/json" if suffix == ".json" else "application/yaml"
     return path.read_bytes(), media
@@ -51,7 +51,7 @@ def read_spec(path: Path) -> tuple[bytes, str]:
 def submit(
     spec: SpecFile,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would do; create nothing.")
+        bool, typer.Option("--dry-run", help="Print what the spec would do; create nothing.")
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show its progress until it is finished.")
@@ -84,7 +84,7 @@ def watch(sweep_id: SweepId, url: Url = None) -> None:
 
 
 def watch_to_the_end(service: "Client", sweep: "SweepOut") -> None:
-    """Show a bar, then what was found; exit code 1 unless the sweep ended complete."""
+    """Show a progress bar, then the results; exit code 1 unless the sweep ended complete."""
     from rich.console import Console
 
     from service.cli.terminal.printing import print_outcome
@@ -122,13 +122,13 @@ def cancel(sweep_id: SweepId, url: Url = None) -> None:
 
 
 def pause(sweep_id: SweepId, url: Url = None) -> None:
-    """Stop a sweep and give its resources back, to go on later."""
+    """Stop a sweep and release its resources; `resume` continues it."""
     with connect(url) as service:
         report(service.pause(sweep_id))
 
 
 def resume(sweep_id: SweepId, url: Url = None) -> None:
-    """Go on with a paused or failed sweep."""
+    """Continue a paused or failed sweep."""
     with connect(url) as service:
         report(service.resume(sweep_id))
 
@@ -140,7 +140,7 @@ def retry(sweep_id: SweepId, url: Url = None) -> None:
 
 
 def report(sweep: "SweepOut") -> None:
-    """Print where a sweep stands, in a line."""
+    """Print a sweep's state in one line."""
     wish = f", {sweep.requested} requested" if sweep.requested != "none" else ""
     typer.echo(f"{sweep.id}  {sweep.state}{wish}")
 
@@ -154,7 +154,7 @@ def export(
             "-f",
             parser=one_of(*EXPORT_FORMATS),
             metavar="|".join(EXPORT_FORMATS),
-            help="Of the file.",
+            help="Format of the file.",
         ),
     ] = "csv",
     out: Annotated[

@@ -1,4 +1,4 @@
-"""``ndsweep train KEY=VALUE…``: one run, without any service."""
+"""``ndsweep train KEY=VALUE…``: one run, without a service."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Shown above the bar at every report, in this order.
 _HEADLINE = ("train_loss", "train_error", "validation_error", "test_error")
-#: Exit codes: what was asked for is wrong; the loss became NaN or infinite; stopped by Ctrl-C.
+#: Exit codes: invalid arguments; the loss became NaN or infinite; stopped by Ctrl-C.
 REFUSED, DIVERGED, INTERRUPTED = 2, 3, 130
 
 
@@ -45,13 +45,13 @@ def train(
         Path | None, typer.Option(help="Prepared data sets; default: NDSWEEP_DATA or the cache.")
     ] = None,
     checkpoint_dir: Annotated[
-        Path | None, typer.Option(help="Write checkpoints there, and go on from the newest.")
+        Path | None, typer.Option(help="Folder of checkpoints; training continues from the newest.")
     ] = None,
     json_lines: Annotated[
         bool, typer.Option("--json", help="Print every report as one line of JSON.")
     ] = False,
 ) -> None:
-    """Train one configuration here and print its metrics. Ctrl-C stops it with a checkpoint."""
+    """Train one configuration and print its metrics. Ctrl-C writes a checkpoint and stops."""
     errors = Console(stderr=True)
     try:
         config = parse_assignments(assignments or [])
@@ -68,7 +68,7 @@ def train(
     if last is None or last.status == "running":
         errors.print(
             "stopped before the end"
-            + (f"; go on with --checkpoint-dir {checkpoint_dir}" if checkpoint_dir else "")
+            + (f"; continue with --checkpoint-dir {checkpoint_dir}" if checkpoint_dir else "")
         )
         raise typer.Exit(INTERRUPTED)
     if last.status == "diverged":
@@ -77,7 +77,7 @@ def train(
 
 
 def parse_assignments(assignments: list[str]) -> TrainConfig:
-    """A config from KEY=VALUE words. Raises FieldError or pydantic's ValidationError."""
+    """Parse KEY=VALUE words to a config. Raises FieldError or pydantic's ValidationError."""
     fields: dict[str, Any] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -94,14 +94,14 @@ def parse_assignments(assignments: list[str]) -> TrainConfig:
 def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # a word, or a number or nesting beyond all reason
+    except (ValueError, RecursionError):  # a word, or a number or nesting too large to parse
         return text
 
 
 def _run(
     config: TrainConfig, data_home: Path | None, checkpoint_dir: Path | None, json_lines: bool
 ) -> "Report | None":
-    # Torch loads here, so that `ndsweep --help` needs no seconds.
+    # Torch is imported here, because it would delay `ndsweep --help` by seconds.
     from worker.training.train import train as train_reports
 
     last: Report | None = None
@@ -134,7 +134,7 @@ def _run(
 def _progress() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=None),  # what the rest leaves
+        BarColumn(bar_width=None),  # the width that the other columns leave
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),

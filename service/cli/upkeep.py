@@ -1,7 +1,7 @@
 """``ndsweep gc`` and ``ndsweep token``.
 
-``gc`` removes files that nothing needs and prints how much that is. ``token`` sets the secret that
-every request to a service beyond loopback must carry.
+``gc`` removes files that are no longer needed and prints their size. ``token`` creates and prints
+the secret that every request to a service beyond loopback must contain.
 """
 
 import secrets
@@ -15,7 +15,7 @@ from service.cli.serve import Home, settings_with
 
 def gc(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")
+        bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")
     ] = False,
     home: Home = None,
 ) -> None:
@@ -50,7 +50,7 @@ def _below(path: Path, home: Path) -> Path:
 
 def token(
     create: Annotated[
-        bool, typer.Option("--create", help="Make the token if there is none yet.")
+        bool, typer.Option("--create", help="Create the token if there is none yet.")
     ] = False,
 ) -> None:
     """Print the service's token."""
@@ -70,7 +70,7 @@ def token(
 
 
 def create_token(path: Path) -> None:
-    """Write a new token that only this user can read. Raises SettingsError where that fails."""
+    """Write a new token that only this user can read. Raises SettingsError if that fails."""
     from service.settings import SettingsError
     from worker.atomic_file import whole_file
 

@@ -107,7 +107,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(ndsweep, data_home, tmp_
     rest = ndsweep("train", *CONFIG, *options)
 
     assert stopped.exit_code == INTERRUPTED
-    assert "go on with --checkpoint-dir" in stopped.output
+    assert "continue with --checkpoint-dir" in stopped.output
     assert last_loss(rest) == last_loss(whole)
 
 

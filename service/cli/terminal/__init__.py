@@ -1,1 +1,1 @@
-"""How the command prints, shows progress and fails."""
+"""Printing, progress and failures of the command."""

@@ -1,4 +1,4 @@
-"""Turns what a person can cause into one line and an exit code; only faults show a traceback."""
+"""Turns users' mistakes into one line and an exit code; only bugs show a traceback."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ class OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever read our output has seen enough; Python would complain again at exit.
+            # The reader closed the pipe; without this, Python would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
@@ -29,7 +29,7 @@ class OneLineErrors(TyperGroup):
 
 
 def sentence_for(error: Exception) -> str | None:
-    """What to tell the person, None for an error that is this program's own fault."""
+    """Return the message for the user, or None for an error that is a bug of this program."""
     # Imported here: `ndsweep --help` must not wait for them.
     from pydantic import ValidationError
 
@@ -43,7 +43,7 @@ def sentence_for(error: Exception) -> str | None:
     from worker.errors import WorkerError
 
     if isinstance(error, ServiceRefused) and error.status == 401:
-        return f"{error}; commands send what NDSWEEP_TOKEN or the file NDSWEEP_TOKEN_FILE holds"
+        return f"{error}; commands send the token in NDSWEEP_TOKEN or the file NDSWEEP_TOKEN_FILE"
     if isinstance(error, ServiceError | ApiError | SettingsError | OutputRefused):
         return str(error)
     if isinstance(error, SweepsError | FieldError | WorkerError):

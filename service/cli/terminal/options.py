@@ -1,4 +1,4 @@
-"""Options that take one of some words, or name a file to write; each is refused in one sentence."""
+"""Options that take one of several words, or name a file to write, and their refusals."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import typer
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """The parser of such an option: ``typer.Option(parser=one_of("csv", "json"))``.
+    """Make a parser for an option: ``typer.Option(parser=one_of("csv", "json"))``.
 
     An Enum or a Literal would do, but typer puts “Value error” before its sentence.
     """
@@ -21,21 +21,21 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
-#: Of a disk that takes no more.
+#: Error numbers of a full disk.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class OutputRefused(Exception):
-    """A file that was asked for cannot be written; the text says which, and what to do."""
+    """A requested file cannot be written; the message names the file and a remedy."""
 
 
 @contextmanager
 def writing(option: str) -> Iterator[None]:
-    """Turn the OSError of a file that ``option`` named into OutputRefused."""
+    """Turn the OSError of a file that ``option`` names into OutputRefused."""
     try:
         yield
     except BrokenPipeError:
-        raise  # whoever reads has seen enough
+        raise  # the reader closed the pipe
     except OSError as error:
         where = f"{option}: cannot write {error.filename}: {error.strerror}"
         raise OutputRefused(f"{where}; {_way_out(error)}") from error

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ndadam.statistics.inference import MOST_SEEDS
 from ndadam.theory.caveats import beta2_in_words
 from service.client.client import Client
 from service.contract.analysis import (
@@ -56,7 +57,7 @@ def _best(sweep: SweepOut) -> str:
 
 def print_validation(console: Console, found: ValidationOut) -> None:
     def known(number: int | None) -> str:
-        return "not known beforehand" if number is None else f"{number:,}"
+        return "unknown until it runs" if number is None else f"{number:,}"
 
     console.print(f"[bold]{escape(found.name)}[/] can run. Nothing was created.")
     console.print(f"  points      {known(found.points)} × {found.replicates} seeds")
@@ -65,14 +66,16 @@ def print_validation(console: Console, found: ValidationOut) -> None:
     console.print(f"  GPU-hours   {_hours(found)}")
     deviation = f"if seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
     if found.seed_deviation_is == "measured":
-        deviation += ", as they did before"
+        deviation += ", as in earlier sweeps"
     if found.detectable_difference is not None:
         console.print(
             f"  detectable  {100 * found.detectable_difference:.2f} points between two arms, "
             f"{deviation}"
         )
     if found.difference is not None:
-        seeds = "more than anybody trains" if found.seeds_needed is None else found.seeds_needed
+        # The search for the number doubles it, so it may stop at half of its limit.
+        needed = found.seeds_needed
+        seeds = f"more than {MOST_SEEDS // 2:,}" if needed is None else needed
         console.print(
             f"  seeds       {seeds} to show {100 * found.difference:.2f} points, {deviation}"
         )
@@ -81,14 +84,14 @@ def print_validation(console: Console, found: ValidationOut) -> None:
 
 
 def _hours(found: ValidationOut) -> str:
-    """The GPU-hours on every card that has been measured; trial-hours where there is no GPU."""
+    """Format GPU-hours on every measured card, or trial-hours if trials use no GPU."""
     if found.gpu_hours == 0:
         if not found.rates:
             return "none, trials run on CPUs; how long is not known yet"
         hours = found.rates[0].trial_hours
         return f"none; {hours:.2g} hours of trials on {escape(found.rates[0].card)}"
     if not found.rates:
-        return "not known; no trial of this shape has been trained yet"
+        return "unknown; no trial of this shape has been trained yet"
     return "; ".join(
         f"{rate.gpu_hours:.2g} on {escape(rate.card)} (from {rate.trials} trials)"
         for rate in found.rates
@@ -96,7 +99,7 @@ def _hours(found: ValidationOut) -> str:
 
 
 def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
-    """How a sweep or match ended, and what it found."""
+    """Print how a sweep or match ended, and its results."""
     reason = f": {escape(sweep.reason)}" if sweep.reason else ""
     console.print(f"[bold]{escape(sweep.name)}[/] {sweep.state}{reason}")
     if sweep.kind == "match" and sweep.result:
@@ -133,7 +136,7 @@ def _trusted(found: PredictionOut) -> str:
 
 
 def print_match(console: Console, result: dict[str, Any]) -> None:
-    """The match under every criterion with its interval, and the verdict's sentence."""
+    """Print the match under every criterion with its interval, and the verdict's sentence."""
     table = Table("criterion", "closed form", "predicted", box=None)
     table.add_column("measured \\[95 %]", no_wrap=True)
     for row in result["criteria"]:
@@ -161,7 +164,7 @@ def print_match(console: Console, result: dict[str, Any]) -> None:
 
 
 def print_cost(console: Console, result: dict[str, Any]) -> None:
-    """What the stages of a match took, in a line."""
+    """Print the trials, steps and seconds of a match's stages in one line."""
     stages = result.get("cost", [])
     if stages:
         console.print(
@@ -179,7 +182,7 @@ def _rate(value: float | None) -> str:
 
 
 def _figures(value: float, count: int) -> str:
-    """With so many figures, zeros included: rates range from 1e-5 to 1, and each is read alone."""
+    """Format with ``count`` significant figures, zeros included: rates range from 1e-5 to 1."""
     return f"{value:#.{count}g}"
 
 
@@ -188,7 +191,7 @@ def _range(interval: dict[str, Any] | None) -> str:
 
 
 def print_results(console: Console, found: FindingsOut) -> None:
-    """A row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
+    """Print a row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
     titles = (f"{metric_title(metric)} ± 95 %" for metric in (found.metric, "test_error"))
     table = Table("arm", *titles, "seeds", "point", box=None)
     for arm in found.arms:
@@ -230,7 +233,7 @@ def _difference(row: ArmDifferenceOut) -> str:
 
 
 def _confirmation(row: ConfirmedOut) -> str:
-    """A point on fresh seeds, or that it is still being trained."""
+    """Format a point's result on fresh seeds, or the state of its confirmation."""
     name = f"point {row.point} confirmed by sweep {row.sweep}"
     if row.objective is None:
         return f"{name}: {row.state}"

@@ -24,9 +24,9 @@ from sweeps.records import TrialState
 
 @dataclass
 class TrialCounts:
-    """How far the trials of a sweep are, kept up to date by its events."""
+    """Progress of a sweep's trials, updated by its events."""
 
-    #: Trials planned, as far as known beforehand.
+    #: Number of planned trials, None if unknown.
     planned: int | None
     #: Trial number -> (steps done, steps of its run).
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class TrialCounts:
 
 
 class StepRate(ProgressColumn):
-    """Optimizer steps per second over all trials, since the bar began."""
+    """Optimizer steps per second over all trials, since the bar started."""
 
     def render(self, task: Task) -> Text:
         steps = task.fields["steps_done"] - task.fields["steps_before"]
@@ -77,7 +77,7 @@ class StepRate(ProgressColumn):
 
 
 def planned_trials(sweep: SweepOut) -> int | None:
-    """Trials that the sweep will have; of a match, the fewest with which it can end."""
+    """Return the number of trials of a sweep; for a match, the smallest possible number."""
     if sweep.kind == "sweep":
         return sweep.num_trials
     spec = sweep.spec
@@ -107,7 +107,7 @@ def follow(
     label: str,
     note: Callable[[EventOut], None] = lambda event: None,
 ) -> SweepOut:
-    """Show a bar for ``sweep`` until it is finished; return it as it is then."""
+    """Show a progress bar for ``sweep`` until it is finished; return its final state."""
     tally, began, steps_before = TrialCounts(planned_trials(sweep)), datetime.now(UTC), 0
     bar = bars.add_task(escape(label), total=1.0, counts="queued", steps_done=0, steps_before=0)
     for event in service.watch(sweep.id):

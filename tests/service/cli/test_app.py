@@ -218,7 +218,7 @@ def test_an_extension_by_nothing_is_told_what_there_is_to_extend(ndsweep, traine
 
     said = " ".join(result.stderr.replace("│", " ").split())
     assert result.exit_code == 2
-    assert "say what the sweep should have: --more-points or --points, --replicates" in said
+    assert "name what to extend: --more-points or --points, --replicates" in said
 
 
 @pytest.mark.parametrize("command", ["resume", "retry", "extend --more-points 1"])

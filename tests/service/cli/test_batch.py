@@ -58,4 +58,4 @@ def test_results_are_imported_into_the_store_of_the_home(
     assert "tiny: 4 trials added; imported: all done" in first.output
     assert second.exit_code == 1
     assert "tiny: 0 trials added" in second.output
-    assert "passed over: notes.txt is not a file of a batch" in second.output
+    assert "skipped: notes.txt is not a file of a batch" in second.output

@@ -134,6 +134,6 @@ def test_match_curve_of_a_formula_says_from_where_it_is_not_to_be_trusted():
     falling = CliRunner().invoke(app, ["match", "curve", *setting, *drop])
     constant = CliRunner().invoke(app, ["match", "curve", *setting])
 
-    assert "on this curve is not to be trusted" in falling.stderr
+    assert "on do not trust this curve" in falling.stderr
     assert yaml.safe_load(falling.stdout)["follow"][-1][1] < 0.001
     assert constant.stderr == ""
