@@ -1,4 +1,4 @@
-"""What people submit: fields, rules, presets, and their refusals.
+"""Specs of sweeps: fields, rules, presets, and refusals.
 
 May import: errors, records.
 """

@@ -1,8 +1,8 @@
-"""A conditional space, cut into branches that are free of conditions.
+"""Branches of a conditional space; within a branch no field has a condition.
 
-A field of the space splits it where another field's ``when`` names it, and ``optimizer`` always
-does: optimizers are compared at equal budgets. A branch is one assignment of all splitting fields
-that can hold together; within it every other active field varies on its own.
+A field splits the space if another field's ``when`` names it. ``optimizer`` always splits it,
+because optimizers are compared at equal budgets. A branch is one possible assignment of all
+splitting fields; within it every other active field varies independently.
 """
 
 import itertools
@@ -45,16 +45,16 @@ def branches(space: Mapping[str, Domain]) -> list[Branch]:
 
 
 def grid_size(branch: Branch) -> int | None:
-    """Number of points of the branch's grid; None where a field is continuous."""
+    """Number of points of the branch's grid; None if a field is continuous."""
     sizes = [domain.size() for domain in branch.free.values()]
     return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
 def grid(branch: Branch) -> Iterator[dict[str, Any]]:
-    """Every point of the branch's grid, lazily; the last field moves fastest."""
+    """Yield every point of the branch's grid lazily; the last field varies fastest."""
     names = list(branch.free)
     sizes = [domain.size() or 0 for domain in branch.free.values()]
-    # Not itertools.product over values: it would hold every value of every field.
+    # A product of indices: itertools.product over values would hold every value of every field.
     for digits in itertools.product(*(range(size) for size in sizes)):
         values = (branch.free[n].value(i) for n, i in zip(names, digits, strict=True))
         yield branch.fixed | dict(zip(names, values, strict=True))
@@ -63,7 +63,7 @@ def grid(branch: Branch) -> Iterator[dict[str, Any]]:
 def _assignments(
     space: Mapping[str, Domain], names: list[str], fixed: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Assign the splitting fields one after another; a field whose condition fails is left out."""
+    """Assign the splitting fields in turn; leave out a field whose condition is false."""
     ready = [n for n in names if not (set(space[n].when or {}) & set(names))]
     if not ready:
         yield fixed

@@ -1,7 +1,7 @@
-"""Checks of a space against ``TrainConfig``, so that no trial fails because of its values.
+"""Checks a space against ``TrainConfig``, so that no trial fails because of its values.
 
-Every rule of ``TrainConfig`` looks at one field or at two. So in each branch every value that is
-likely to be refused (a range's ends, each choice) is tried alone, and every two of them together.
+Every rule of ``TrainConfig`` concerns one field or two. So in each branch every value that is
+likely to be refused (a range's ends, each choice) is tried alone, and every pair of them together.
 """
 
 import itertools
@@ -24,11 +24,11 @@ FIXED = {
     "validation_fraction": "every trial of a sweep holds out the same images",
     "device": "it is not part of a point",
 }
-#: Branches a space may have: conditions on many fields would multiply without end.
+#: Largest number of branches: conditions on many fields multiply it.
 MAX_BRANCHES = 1024
 #: Configs tried at submission, at about 10 microseconds each.
 MAX_CHECKS = 50_000
-#: Numbers of one field that are all tried beside every value of another.
+#: Up to this many numbers of one field are all tried with every value of another.
 _MANY = 12
 
 
@@ -118,9 +118,10 @@ def _check_count(branches: Sequence[Branch]) -> None:
 
 
 def _variants(branch: Branch) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield what to change in the branch's first corner: nothing, one field, two fields.
+    """Yield changes to the branch's first corner: none, one field, two fields.
 
-    With each, whether it is to be tried with the published defaults too: one field at its ends.
+    Each comes with a flag: whether to try it with the published defaults too, which is done for no
+    change and for one field at its ends.
     """
     corners = {name: domain.corners() for name, domain in branch.free.items()}
     ends = {name: _ends(values) for name, values in corners.items()}
@@ -135,10 +136,10 @@ def _variants(branch: Branch) -> Iterator[tuple[dict[str, Any], bool]]:
 
 
 def _ends(values: Sequence[Any]) -> list[Any]:
-    """What of a domain's values is tried beside other fields: of many numbers, the outermost.
+    """Select the values to try with other fields: all, or the smallest and largest of many numbers.
 
-    Rules between fields compare numbers or ask whether one is set, so what holds at both ends holds
-    between them; every value is still tried alone.
+    Rules between fields compare numbers or test whether one is set, so a rule that holds at both
+    ends holds between them; every value is still tried alone.
     """
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) <= _MANY:
@@ -216,7 +217,7 @@ def _check_point(branches: Sequence[Branch], params: Mapping[str, Any], path: st
 
 
 def check_step_limit(most: int | None, base: TrainConfig, space: Mapping[str, Domain]) -> None:
-    """Refuse a limit of steps that some trial would break for certain."""
+    """Refuse a limit of steps that is shorter than a trial."""
     if most is None:
         return
     domain = space.get("steps")
@@ -231,7 +232,7 @@ def check_step_limit(most: int | None, base: TrainConfig, space: Mapping[str, Do
 
 
 def branch_of(branches: Sequence[Branch], params: Mapping[str, Any]) -> Branch | None:
-    """The branch that a point lies in; None if it lies in none."""
+    """Return the branch that contains a point, or None."""
     for branch in branches:
         if params.keys() == branch.fixed.keys() | branch.free.keys() and all(
             same(params[name]) == same(value) for name, value in branch.fixed.items()
@@ -241,7 +242,7 @@ def branch_of(branches: Sequence[Branch], params: Mapping[str, Any]) -> Branch |
 
 
 def check_device(base: TrainConfig, gpus: float) -> None:
-    """Refuse trials that insist on a GPU and are given none."""
+    """Refuse trials on device 'cuda' without a GPU in their resources."""
     if base.device == "cuda" and gpus == 0:
         raise FieldError(
             "resources.gpus", "resources.gpus must be above 0 for base.device 'cuda', got 0"

@@ -1,7 +1,7 @@
-"""Trains the best points of a sweep again, on seeds that had no part in choosing them.
+"""Specs that train the best points of a sweep again, on seeds that had no part in choosing them.
 
-The best of many is best partly by luck. A confirmation is a sweep of its own: the chosen points
-and nothing else, on fresh seeds, so that its means flatter nobody.
+The best of many is best partly by luck. A confirmation is a separate sweep: only the chosen points,
+on fresh seeds, for unbiased means.
 """
 
 import hashlib
@@ -17,15 +17,15 @@ from sweeps.spec.declarations import Declared
 from sweeps.spec.model import SpecModel
 from sweeps.spec.sweep_spec import SweepSpec
 
-#: Points of one confirmation, at most.
+#: Largest number of points of one confirmation.
 MAX_POINTS = 50
 
 
 class ConfirmSpec(SpecModel):
-    """How the best points are to be confirmed."""
+    """Request to confirm the best points of a sweep."""
 
     points: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS)] = Field(
-        1, description="How many of the best, of each optimizer where the sweep has several."
+        1, description="How many of the best points, of each optimizer if the sweep has several."
     )
     replicates: Annotated[int, Field(strict=True, ge=2, le=1000)] = Field(
         5, description="Fresh seeds of each point."
@@ -42,13 +42,13 @@ class ConfirmSpec(SpecModel):
 
 
 def key_of(asked: ConfirmSpec, points: Sequence[Point]) -> str:
-    """What tells this confirmation of a sweep from another one."""
+    """Hash that identifies a confirmation among those of a sweep."""
     text = json.dumps([asked.model_dump(mode="json"), [point.number for point in points]])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def best_points(sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec) -> list[Point]:
-    """The points to confirm, the best of each optimizer first.
+    """Return the points to confirm, the best of each optimizer first.
 
     Raises SweepStateConflict for a match, for a sweep that is not finished, and for one whose
     points have no mean.
@@ -79,7 +79,7 @@ def best_points(sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec) -> li
 def confirmation(
     sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec, first_seed: int
 ) -> SweepSpec:
-    """The spec that trains ``points`` on ``first_seed`` and the seeds behind it."""
+    """Build the spec that trains ``points`` on ``first_seed`` and the following seeds."""
     spec = SweepSpec.model_validate(sweep.spec)
     base = spec.base.model_dump(mode="json", exclude_unset=True)
     base |= {"seed": first_seed, "test_evaluation": "end"}
@@ -104,5 +104,5 @@ def confirmation(
 
 
 def first_fresh_seed(sweep: Sweep, earlier: Sequence[Sweep]) -> int:
-    """The first seed behind those that the sweep and its earlier confirmations trained on."""
+    """Return the first seed after those of the sweep and its earlier confirmations."""
     return max((one.base.get("seed") or 0) + one.replicates for one in (sweep, *earlier))

@@ -1,4 +1,4 @@
-"""What a spec declares beside its search: limits of a trial, comparisons, what is known already."""
+"""Declarations of a spec beside its search: limits of a trial, comparisons, earlier results."""
 
 from typing import Annotated, Any
 
@@ -7,12 +7,12 @@ from pydantic import Field
 from sweeps.spec.domains import Finite
 from sweeps.spec.model import Positive, SpecModel, Steps, SweepRef
 
-#: Results of an earlier sweep that a model is given, at most.
+#: Largest number of earlier results that a sampler gets.
 MAX_PRIOR = 1000
 
 
 class TrialLimits(SpecModel):
-    """What one trial may use; beyond it the trial ends as failed, with the limit as its cause."""
+    """Limits of one trial; a trial beyond them ends as failed, with the limit as its cause."""
 
     steps: Steps | None = Field(None, description="Optimizer steps.")
     wall_seconds: Positive | None = Field(
@@ -24,12 +24,12 @@ class TrialLimits(SpecModel):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is any."""
+        """Whether any limit is set."""
         return any(value is not None for value in (self.steps, self.wall_seconds, self.gpu_hours))
 
 
 class Declared(SpecModel):
-    """How the sweep's arms will be compared, fixed before anybody has seen a result."""
+    """How the sweep's arms will be compared, fixed before any result is known."""
 
     pairing: bool = Field(
         False, strict=True, description="Compare seed by seed instead of with Welch's t."
@@ -40,19 +40,19 @@ class Declared(SpecModel):
     )
     difference: Positive | None = Field(
         None,
-        description="Difference that should be shown; validation says how many seeds it takes.",
+        description="Difference to detect; validation reports how many seeds that takes.",
     )
 
 
 class FromSweep(SpecModel):
-    """An earlier sweep whose results a model starts from."""
+    """An earlier sweep whose results the sampler starts from."""
 
     sweep: SweepRef = Field(description="Id of a sweep with the same objective.")
     results: bool = Field(
-        True, strict=True, description="Tell the sampler its points that lie in this space."
+        True, strict=True, description="Give the sampler its points that lie in this space."
     )
     initial_points: Annotated[int, Field(strict=True, ge=0, le=MAX_PRIOR)] = Field(
-        0, description="Try so many of its best points first."
+        0, description="How many of its best points to try first."
     )
 
 
@@ -64,7 +64,7 @@ class PriorPoint(SpecModel):
 
 
 class Confirms(SpecModel):
-    """Where the points of a confirmation come from."""
+    """Origin of a confirmation's points."""
 
     sweep: SweepRef = Field(description="Id of the sweep in which they were selected.")
     points: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1000)] = (

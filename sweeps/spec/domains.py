@@ -1,4 +1,4 @@
-"""What a field of a sweep's space may be: a float range, an int range, or one of some values."""
+"""Domains of a space's fields: float ranges, int ranges and choices."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from worker.config.train_config import FieldError
 
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-# Exact in a JSON reader that knows only doubles.
+# Integers that a JSON reader with doubles only still represents exactly.
 Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
 Scalar = (
     Annotated[bool, Field(strict=True)]
@@ -23,12 +23,12 @@ Scalar = (
 #: A scalar, a list of numbers (betas), or a list of pairs of numbers (points of a schedule).
 Value = Scalar | Annotated[list[Whole | Finite | list[Whole | Finite]], Field(max_length=1000)]
 
-#: Field of the space -> the values of it under which this domain is in force.
+#: Field of the space -> its values under which this domain is active.
 When = dict[str, Annotated[list[Value], Field(min_length=1, max_length=1000)]]
 
-#: A range is tried here too, off every grid that its ends might lie on: the golden section.
+#: Golden section: a range is also tried at this fraction, which lies on no regular grid.
 _INSIDE = 0.6180339887498949
-#: Steps that a double counts one by one.
+#: Largest count that a double represents exactly.
 _MOST_STEPS = 2**53
 
 
@@ -37,7 +37,7 @@ class _Conditional(BaseModel):
 
     when: When | None = Field(
         None,
-        description="Choice field -> values: the field varies only where all of them hold.",
+        description="Choice field -> values: the field varies only if all of these hold.",
     )
 
 
@@ -78,24 +78,24 @@ class FloatRange(_Conditional):
         return float(exact) + 0.0
 
     def index(self, value: float) -> int:
-        """The place on the grid that is nearest to a value."""
+        """Return the index of the grid point nearest to a value."""
         if self.step is None:
             raise ValueError("a continuous range has no grid")
         last = _steps(self.low, self.high, self.step)
         return min(max(round((value - self.low) / self.step), 0), last)
 
     def canonical(self, value: float) -> float:
-        """The one float that stands for a value of this range: on its grid, within its ends."""
+        """Return the value as this range writes it: on its grid, within its ends."""
         if self.step is not None:
             return self.value(self.index(value))
         return min(max(float(value), self.low), self.high) + 0.0
 
     def corners(self) -> list[Value]:
-        """The values most likely to be refused: both ends, and what lies off their grid."""
+        """Return the values most likely to be refused: both ends and one between them."""
         if self.step is not None:
             return [self.low, self.value(1), self.high]
         if self.log:
-            # By logarithms: the ratio of a range's ends may be no double.
+            # By logarithms, because the ratio of the ends may overflow a double.
             near, far = math.log(self.low), math.log(self.high)
             inside = math.exp(near + (far - near) * _INSIDE)
         else:
@@ -143,11 +143,11 @@ class IntRange(_Conditional):
         return self.low + index * self.step
 
     def canonical(self, value: int) -> int:
-        """The value itself: whole numbers are written in one way only."""
+        """Return the value unchanged: a whole number has one way of writing."""
         return value
 
     def corners(self) -> list[Value]:
-        """The values most likely to be refused: both ends, and the neighbour of the first."""
+        """Return the values most likely to be refused: both ends and the neighbour of the first."""
         return [self.low, self.low + self.step, self.high]
 
     def holds(self, value: Any) -> bool:
@@ -157,7 +157,7 @@ class IntRange(_Conditional):
 
 
 class Choice(_Conditional):
-    """One of some values, in no order."""
+    """One of several values, unordered."""
 
     kind: Literal["choice"]
     values: Annotated[list[Value], Field(min_length=1, max_length=1000)] = Field(
@@ -182,15 +182,15 @@ class Choice(_Conditional):
         return self.values[index]
 
     def index(self, value: Value) -> int:
-        """The place of a value in the list. Raises ValueError if it is none of them."""
+        """Return the index of a value in the list. Raises ValueError if it is not in the list."""
         return [same(mine) for mine in self.values].index(same(value))
 
     def canonical(self, value: Value) -> Value:
-        """The value as the spec lists it, however it was written: 1 for 1.0."""
+        """Return the value as the spec lists it, however it was written: 1 for 1.0."""
         return self.values[self.index(value)]
 
     def corners(self) -> list[Value]:
-        """Every value: any may be refused."""
+        """Return every value: any may be refused."""
         return list(self.values)
 
     def holds(self, value: Any) -> bool:
@@ -202,9 +202,9 @@ Domain = Annotated[FloatRange | IntRange | Choice, Field(discriminator="kind")]
 
 
 def same(value: Any) -> str:
-    """A text equal for values that mean the same: 1 and 1.0, 0.0 and -0.0, but not 1 and true."""
+    """Return a text equal for equal values: 1 and 1.0, 0.0 and -0.0, but not 1 and true."""
     if type(value) is float and math.isfinite(value):
-        # What the line below gives; pages ask this of every point of a sweep.
+        # The result of the line below, faster: pages call this for every point of a sweep.
         return repr(value + 0.0)
     return json.dumps(_floats(value))
 
@@ -229,7 +229,7 @@ def _check_bounds(low: float, high: float, *, log: bool, least_log: str, positiv
 
 
 def _check_step(low: float, high: float, step: float) -> None:
-    """The last value must be ``high``: else what is asked for would quietly be left out."""
+    """Refuse a step that does not reach ``high``, which would silently be left out."""
     if (high - low) / step > _MOST_STEPS:
         raise FieldError(
             "step",
@@ -248,5 +248,5 @@ def _check_step(low: float, high: float, step: float) -> None:
 
 
 def _steps(low: float, high: float, step: float) -> int:
-    # A step of 0.1 from 0 to 0.3 has three steps, whatever binary fractions make of it.
+    # A step of 0.1 from 0 to 0.3 makes three steps, in spite of rounding in binary.
     return math.floor((high - low) / step + 1e-6)

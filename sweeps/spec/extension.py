@@ -1,4 +1,4 @@
-"""A larger spec for a sweep that exists: more points, more seeds, a larger budget."""
+"""Extensions of an existing sweep: more points, more seeds, a larger budget."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ _BUDGET = ("trials", "gpu_hours", "wall_seconds", "steps")
 
 
 class NewBudget(SpecModel):
-    """Limits to change: a field that is left out stays, null takes a limit away."""
+    """Limits to change: a field that is left out stays, null removes a limit."""
 
     trials: Count | None = Field(None, description="Trials started.")
     gpu_hours: Positive | None = Field(None, description="Hours of GPU occupied, shares counted.")
@@ -21,23 +21,23 @@ class NewBudget(SpecModel):
 
 
 class Extension(SpecModel):
-    """What a sweep should have in all, not how much is added: so asking twice is asking once."""
+    """Totals that a sweep should have, not additions: a repeated request extends it only once."""
 
-    num_points: Count | None = Field(None, description="Points in all, of a grid too.")
+    num_points: Count | None = Field(None, description="Points in total, also of a grid.")
     replicates: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = Field(
-        None, description="Trials per point in all."
+        None, description="Trials per point in total."
     )
-    budget: NewBudget = Field(default_factory=NewBudget, description="Limits that are raised.")
+    budget: NewBudget = Field(default_factory=NewBudget, description="Limits to raise.")
 
 
 def extended(spec: SweepSpec, asked: Extension) -> SweepSpec:
-    """The spec with what is asked for.
+    """Return the extended spec.
 
-    Raises FieldError where that is less than the sweep has, ValidationError where the larger spec
-    cannot be.
+    Raises FieldError if it asks for less than the sweep has, ValidationError if the larger spec
+    is invalid.
     """
     values = spec.model_dump(mode="json")
-    # Written out, fields of one optimizer would be refused beside another.
+    # Only the fields that were set: defaults of one optimizer would be refused for another.
     values["base"] = spec.base.model_dump(mode="json", exclude_unset=True)
     if asked.num_points is not None:
         _refuse_less("num_points", asked.num_points, spec.num_points_planned())
@@ -61,7 +61,7 @@ def _num_points(spec: SweepSpec, asked: int) -> int | None:
             "num_points",
             f"num_points must be at most the {size:,} points that the space has, got {asked:,}",
         )
-    # A grid that was asked for as a whole stays so.
+    # A spec for a whole grid keeps num_points unset.
     return None if spec.num_points is None and asked == spec.num_points_planned() else asked
 
 

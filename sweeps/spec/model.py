@@ -1,4 +1,4 @@
-"""What every part of a spec is made of: a strict, frozen model and the numbers it holds."""
+"""Base of every part of a spec: a strict, frozen model and its types of numbers."""
 
 from typing import Annotated, TypeVar
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeps.spec.domains import Finite
 
-#: Trials of one sweep, at most.
+#: Largest number of trials of one sweep.
 MAX_TRIALS = 10_000_000
 
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_TRIALS)]
@@ -17,7 +17,7 @@ SweepRef = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{12}$")]
 
 
 class SpecModel(BaseModel):
-    """Frozen; unknown fields, NaN and infinities are refused."""
+    """Frozen model that refuses unknown fields, NaN and infinities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -26,7 +26,7 @@ Words = TypeVar("Words", str, list[str], str | list[str])
 
 
 def printable(value: Words) -> Words:
-    """Return text, or texts, that a page and a terminal can show. Raises ValueError for others."""
+    """Return text that a page and a terminal can show. Raises ValueError for other text."""
     for text in [value] if isinstance(value, str) else value:
         if not all(c.isprintable() or c in "\n\t" for c in text):
             raise ValueError("must be printable text")

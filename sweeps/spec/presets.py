@@ -1,6 +1,6 @@
 """Specs that ship with the product: the quickstart, and the paper's tables and figures.
 
-``python -m sweeps.spec.presets NAME`` prints one as JSON, for machines that read no YAML.
+``python -m sweeps.spec.presets NAME`` prints one as JSON, for machines without PyYAML.
 """
 
 import json
@@ -37,8 +37,8 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """Return a preset as the YAML it is written in. Raises PresetNotFound."""
-    # Looked up among the names, so that no name can be a path.
+    """Return the YAML of a preset. Raises PresetNotFound."""
+    # Only listed names are opened, so that no name can be a path.
     if name not in preset_names():
         raise PresetNotFound(name, preset_names())
     return (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def preset_json(name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print one preset as JSON, or the names of all when none is named."""
+    """Print one preset as JSON, or without arguments the names of all."""
     if not arguments:
         print("\n".join(preset_names()))
         return 0

@@ -1,6 +1,6 @@
-"""Fills a spec with the results of an earlier sweep, so that a model does not begin at nothing.
+"""Fills a spec with the results of an earlier sweep, from which the sampler starts.
 
-They are copied at submission: what becomes of the earlier sweep later changes no proposal.
+They are copied at submission, so later changes of the earlier sweep do not affect the proposals.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from worker.config.train_config import FieldError
 
 
 def with_earlier_results(spec: SweepSpec, source: Sweep, points: Sequence[Point]) -> SweepSpec:
-    """The spec with prior results and initial points from ``source``.
+    """Return the spec with prior results and initial points from ``source``.
 
-    Raises FieldError where the two sweeps measure different things, or share no point.
+    Raises FieldError if the two sweeps have different objectives, or share no point.
     """
     asked = spec.from_sweep
     assert asked is not None
@@ -55,7 +55,7 @@ def _lies_in(spec: SweepSpec, params: dict[str, Any]) -> bool:
 
 
 def _best(spec: SweepSpec, points: Sequence[Point], count: int) -> list[dict[str, Any]]:
-    """The params of the best points that the spec does not try first already."""
+    """Return the params of the best points that are not among the spec's initial points."""
     known = {_key(params) for params in spec.initial_points}
     ranked = sorted(points, key=lambda p: (spec.objective.sign * (p.mean or 0.0), p.number))
     return [p.params for p in ranked if _key(p.params) not in known][:count]

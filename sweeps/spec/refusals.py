@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into what a person needs: the field's path, the rule, the value."""
+"""Turns pydantic's errors into messages for users: the field's path, the rule, the value."""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict
@@ -7,19 +7,19 @@ from pydantic import ValidationError
 
 from worker.config.train_config import FieldError
 
-#: Pattern of a field -> what a person calls the text that it asks for.
+#: Pattern of a field -> description of the text that it accepts.
 _PATTERNS = {
     r"^[0-9a-f]{12}$": "12 hexadecimal digits, as in the address of a sweep",
     r"^[A-Za-z0-9_-]{1,64}$": "letters, digits, - and _ alone, at most 64",
     r"^[\x21-\x7e]{1,200}$": "1 to 200 printable ASCII characters without spaces",
     r"^[^\x00]*$": "text without the character NUL",
 }
-#: Pydantic's types of error for what is no mapping at all.
+#: Pydantic's error types for a value that is not a mapping.
 _NO_MAPPING = {"model_attributes_type", "model_type", "dict_type"}
 
 
 class FieldReason(TypedDict):
-    """One refused field. ``path`` is dotted, "" for the whole."""
+    """One refused field. ``path`` is dotted, "" for the whole document."""
 
     path: str
     reason: str
@@ -35,7 +35,7 @@ def explain(error: ValidationError) -> list[FieldReason]:
 
 
 def explain_items(items: Sequence[Any]) -> list[FieldReason]:
-    """``explain`` for the items of pydantic's ``errors()``, however they were come by."""
+    """Explain items of pydantic's ``errors()``, like ``explain``."""
     found: dict[str, list[str]] = {}
     for item in items:
         path, reason = _one(item)
@@ -70,7 +70,7 @@ def _one(item: Any) -> tuple[str, str]:
 
 
 def _rule(name: str, item: Any) -> str:
-    """The rule that a value breaks, in words of its field instead of Python's."""
+    """Return the broken rule, with the field's name instead of Python's terms."""
     if item["type"] in _NO_MAPPING:
         return f"{name} must be a mapping of fields to values"
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _PATTERNS:
@@ -79,12 +79,12 @@ def _rule(name: str, item: Any) -> str:
     for word in ("Input", "List", "Dictionary", "Tuple", "String"):
         message = message.replace(f"{word} should", f"{name} should")
     message = message.replace("a valid tuple", "a list")  # what a tuple is written as
-    # How pydantic came to it helps nobody.
+    # Pydantic's internal steps do not help users.
     return message.partition(" after validation")[0].partition(", unable to parse")[0]
 
 
 def _name(parts: list[str]) -> str:
-    """What a sentence calls the field: its name, with its place in a list."""
+    """Return the field's name for a sentence, with its place in a list."""
     if not parts:
         return "the document"
     places: list[str] = []
@@ -95,7 +95,7 @@ def _name(parts: list[str]) -> str:
 
 
 def _kind(path: str, item: Any) -> tuple[str, str]:
-    """A union whose member is told by its ``kind``."""
+    """Explain an error in a union whose ``kind`` selects the member."""
     where = f"{path}.kind" if path else "kind"
     if item["type"] == "union_tag_not_found":
         return where, f"kind is missing in {shown(item['input'])}"

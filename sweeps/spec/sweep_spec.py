@@ -1,4 +1,4 @@
-"""``SweepSpec``: a sweep before it has run. Refuses at submission what would fail in a trial."""
+"""``SweepSpec``: a sweep before it has run. Refuses specs with trials that would fail."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -47,16 +47,16 @@ __all__ = [
 
 Label = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
 Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
-#: The smallest share of a CPU or GPU that Ray counts; of less it says that it cannot.
+#: The smallest share of a CPU or GPU that Ray accepts.
 LEAST_SHARE = 0.0001
 #: Samplers that learn from results.
 MODELS = ("tpe", "gp")
-#: Samplers that need no ``num_points``: their points are counted.
+#: Samplers that need no ``num_points``, because the number of their points is known.
 _COUNTED = ("grid", "list")
 
 
 class Objective(SpecModel):
-    """What the sweep makes small or large: the last value that a trial reports of it."""
+    """Metric that the sweep minimises or maximises, by the last value that a trial reports."""
 
     metric: Literal["validation_error", "train_error", "train_loss", "test_error"] = Field(
         "validation_error", description="Name of a metric."
@@ -77,7 +77,7 @@ class Asha(SpecModel):
         description="Steps before the first rung; later rungs at reduction_factor times as many."
     )
     reduction_factor: Annotated[int, Field(strict=True, ge=2, le=16)] = Field(
-        3, description="One point in so many passes a rung."
+        3, description="One point in this many passes a rung."
     )
 
 
@@ -97,7 +97,7 @@ Scheduler = Annotated[Asha | Median, Field(discriminator="kind")]
 
 
 class Resources(SpecModel):
-    """What one trial occupies."""
+    """Resources of one trial."""
 
     cpus: Annotated[Finite, Field(ge=LEAST_SHARE, le=1024)] = Field(
         1.0, description="CPU cores, or a share of one."
@@ -116,7 +116,7 @@ class Resources(SpecModel):
         count = values.get("trials_per_gpu", 1) if isinstance(values, Mapping) else 1
         if type(count) is not int or not 1 < count <= 8:
             return values
-        # Rounded down to what Ray counts, so that all of them fit.
+        # Rounded down to Ray's smallest unit, so that all of them fit.
         share = math.floor(10_000 / count) / 10_000
         if values.get("gpus") not in (1, share):
             raise FieldError(
@@ -137,7 +137,7 @@ class Resources(SpecModel):
 
 
 class Budget(SpecModel):
-    """Where the sweep ends although points are left. None = no limit."""
+    """Limits at which the sweep ends although points are left. None = no limit."""
 
     trials: Count | None = Field(None, description="Trials started.")
     gpu_hours: Positive | None = Field(None, description="Hours of GPU occupied, shares counted.")
@@ -146,19 +146,19 @@ class Budget(SpecModel):
 
 
 class SweepSpec(SpecModel):
-    """One sweep: a fixed base config, the fields that vary, how they are searched, how long.
+    """One sweep: a fixed base config, the fields that vary, the search and its budget.
 
-    A spec that is accepted has no point that ``TrainConfig`` refuses.
+    An accepted spec has no point that ``TrainConfig`` refuses.
     """
 
-    name: Label = Field(description="A label for people; the sweep's id is what identifies it.")
+    name: Label = Field(description="A label for people; the id identifies the sweep.")
     base: TrainConfig = Field(description="Every field that the space leaves fixed.")
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=50)] = Field(
         description="TrainConfig field -> domain."
     )
     sampler: Sampler = Field("random", description="What proposes points.")
     scheduler: Scheduler | None = Field(
-        None, description="What stops points early; none = nothing."
+        None, description="What stops points early; none = no early stopping."
     )
     num_points: Count | None = Field(
         None, description="Points to try; none = all, with sampler grid or list."
@@ -167,19 +167,19 @@ class SweepSpec(SpecModel):
         1, description="Trials per point, on seeds base.seed + k, the same for every point."
     )
     objective: Objective = Field(
-        default_factory=Objective, description="What is made small or large."
+        default_factory=Objective, description="What is minimised or maximised."
     )
-    resources: Resources = Field(default_factory=Resources, description="What a trial occupies.")
+    resources: Resources = Field(default_factory=Resources, description="Resources of one trial.")
     concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
         None, description="Trials at once; none = as many as fit."
     )
     budget: Budget = Field(default_factory=Budget, description="Limits of the whole sweep.")
     limits: TrialLimits = Field(default_factory=TrialLimits, description="Limits of one trial.")
     comparison: Declared = Field(
-        default_factory=Declared, description="How arms are compared, declared beforehand."
+        default_factory=Declared, description="How arms are compared, declared before any result."
     )
     sampler_seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = Field(
-        0, description="Same spec and seed, same points."
+        0, description="The same spec and seed give the same points."
     )
     initial_points: Annotated[list[dict[str, Any]], Field(max_length=1000)] = Field(
         default_factory=list, description="Points to try first: every active field with its value."
@@ -191,7 +191,7 @@ class SweepSpec(SpecModel):
         default_factory=list, description="Results that tpe and gp start from."
     )
     confirms: Confirms | None = Field(
-        None, description="Where the points were selected; set by confirm."
+        None, description="The sweep in which the points were selected; set by confirm."
     )
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the sweep by."
@@ -207,7 +207,7 @@ class SweepSpec(SpecModel):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        """Cheap rules first: nothing is enumerated before its size is known."""
+        """Check cheap rules first; check sizes before enumerating."""
         check_space(self.space)
         self._check_sampler()
         self._check_size()
@@ -223,7 +223,7 @@ class SweepSpec(SpecModel):
         return self
 
     def branches(self) -> list[Branch]:
-        """Return the parts of the space that are free of conditions."""
+        """Return the branches of the space, within which no field has a condition."""
         return branches(self.space)
 
     def canonical(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,7 +249,7 @@ class SweepSpec(SpecModel):
         return total
 
     def num_points_planned(self) -> int:
-        """Return how many points the sweep tries: as asked, but no more than there are."""
+        """Return how many points the sweep tries: as requested, at most all of the space."""
         listed = len(self.initial_points) if self.sampler == "list" else None
         sizes = (self.num_points, self.space_size(), listed)
         return min(size for size in sizes if size is not None)
@@ -306,7 +306,7 @@ class SweepSpec(SpecModel):
             )
 
     def _check_rungs(self) -> None:
-        """A rung behind the end of every run would stop nothing."""
+        """Refuse a first rung at or after the end of every run, which would stop no point."""
         steps = self.base.steps
         if self.scheduler is None or steps is None or "steps" in self.space:
             return
@@ -318,7 +318,7 @@ class SweepSpec(SpecModel):
             )
 
     def _check_objective(self) -> None:
-        """The test set never steers a search; what does steer it must be measured."""
+        """Refuse a search steered by the test set, or by a validation error without images."""
         chooses = self.sampler not in _COUNTED or self.scheduler is not None
         metric = self.objective.metric
         if metric == "test_error" and chooses:

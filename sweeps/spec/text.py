@@ -1,10 +1,10 @@
 """Reads the text of a spec: JSON, or YAML 1.2.
 
-PyYAML is imported by the first text that needs it: a machine that only runs batches of JSON specs
-may lack it.
+PyYAML is imported only when a text needs it, because a machine that runs batches of JSON specs
+may not have it.
 
-YAML 1.1, which Python's reader speaks, takes ``1e-3`` for a string, ``no`` for false and ``1:30``
-for 90. Here a number is what JSON calls a number, and only ``true`` and ``false`` are booleans.
+PyYAML reads YAML 1.1, in which ``1e-3`` is a string, ``no`` is false and ``1:30`` is 90. Here
+numbers are those of JSON, and only ``true`` and ``false`` are booleans.
 """
 
 import json
@@ -32,12 +32,12 @@ _SCALARS: tuple[tuple[str, str, Sequence[str]], ...] = (
 
 
 def load_spec_text(text: str) -> Any:
-    """Return the values that a spec's text holds. Raises UnreadableSpec with line and column."""
+    """Return the values of a spec's text. Raises UnreadableSpec with line and column."""
     if text.lstrip().startswith("{"):
         try:
             return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
         except json.JSONDecodeError:
-            # YAML's flow style looks like JSON too.
+            # It may be YAML in flow style, which looks like JSON.
             pass
         except (ValueError, RecursionError) as error:
             raise unreadable(reason(error)) from error
@@ -79,16 +79,16 @@ def read_yaml(text: str) -> Any:
 
 
 def unreadable(why: str) -> UnreadableSpec:
-    """The error for a text that is no spec, with a sentence."""
+    """Make the error for a text that is not a spec, with a reason."""
     return UnreadableSpec(f"the spec cannot be read: {why}")
 
 
 def reason(error: Exception) -> str:
-    """What a parser says is wrong, in one line."""
+    """Return a parser's message in one line."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if str(error).startswith("Exceeds the limit"):
-        # Python's own sentence tells how to change Python.
+        # Python's own message explains how to change Python's limit.
         return "a number has more digits than can be read; integers must fit in 64 bits"
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -110,10 +110,10 @@ def _no_constant(name: str) -> NoReturn:
 
 @cache
 def _loader() -> Any:
-    """The class that loads plain data of YAML 1.2's core schema, without repeated keys."""
+    """Make a loader class for YAML 1.2's core schema that refuses repeated keys."""
     import yaml
 
-    # libyaml is four times as fast: the largest body that the service takes is 2 s, not 7.
+    # libyaml is four times as fast: the largest body that the service accepts takes 2 s, not 7.
     parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(parser):  # type: ignore[misc]
@@ -140,7 +140,7 @@ def _loader() -> Any:
 
 
 def _scan(text: str, loader: Any) -> None:
-    """Refuse depth, aliases and tags while events go by, before anything recursive sees them."""
+    """Refuse depth, aliases and tags in the stream of events, before any recursive reader."""
     import yaml
 
     depth = 0
@@ -149,7 +149,7 @@ def _scan(text: str, loader: Any) -> None:
             # A few lines of aliases can stand for gigabytes.
             raise _problem("aliases (*name) are not read", event.start_mark)
         if getattr(event, "tag", None) not in (None, "tag:yaml.org,2002:str"):
-            # No spec holds dates, sets or bytes, and a tag may contradict its value.
+            # Specs have no dates, sets or bytes, and a tag may contradict its value.
             raise _problem("tags (!!name) other than !!str are not read", event.start_mark)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1

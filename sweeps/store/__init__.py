@@ -1,4 +1,4 @@
-"""The one record: specs, states, trials, attempts, events and every reported metric.
+"""The primary record: specs, states, trials, attempts, events and every reported metric.
 
 May import: errors, records.
 """

@@ -1,14 +1,13 @@
 """``Store``: the record of every sweep, in SQLite or PostgreSQL.
 
-Each group of verbs has its file: what people do with sweeps (``store_sweeps``) and to have them go
-further (``store_growth``), who drives them
-(``store_claims``), what a driver writes (``store_trials``, ``store_attempts``, ``store_records``),
-what pages read (``store_reads``, ``store_curves``, ``store_timeline``), what the mirror sends
-(``store_mirror``).
+Each group of verbs has its file. In ``commands``: requests of users (``sweeps``, ``growth``),
+leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``reports``), imports
+(``imports``), the mirror's queue (``outbox``), retention (``retention``). In ``queries``: reads for
+pages and routes (``trials``, ``sweeps``, ``curves``, ``timeline``).
 
-Rules that no type can hold: a Store may be shared by threads and opened by several processes, but
-not carried through a fork. Every verb is one transaction: it happens in whole or not at all. Verbs
-raise StoreUnavailable when the database cannot be reached, and may then be repeated.
+Rules that no type can express: a Store may be shared by threads and opened by several processes,
+but not carried through a fork. Every verb is one transaction: it happens completely or not at all.
+Verbs raise StoreUnavailable when the database cannot be reached, and may then be repeated.
 """
 
 from sweeps.store.commands.attempts import AttemptVerbs

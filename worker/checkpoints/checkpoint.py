@@ -1,9 +1,9 @@
-"""Checkpoints that are whole or not there.
+"""Checkpoints, written atomically: a file is complete or does not exist.
 
 One file each: 8 bytes of magic, the sha256 of the rest (32 bytes), then a torch archive that loads
-with ``weights_only``. Written under a temporary name, fsynced, renamed; the one before stays until
-the new one stands, and one more is kept so that a file damaged later costs seconds, not the run.
-A damaged file is renamed when it is found, so that the two that are kept are always good ones.
+with ``weights_only``. A file is written under a temporary name, fsynced and renamed. The previous
+one stays, so that a file damaged later costs seconds, not the run. A damaged file is renamed when
+it is found, so that the two files kept are always good.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ _DAMAGED = ".damaged"
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path | None:
     """Write the checkpoint of ``step``.
 
-    A disk that is full or gone is a warning, not an error: training goes on and the last good
-    checkpoint stays. Then the answer is None.
+    If the disk is full or unavailable, logs a warning and returns None: training continues and the
+    last good checkpoint stays.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -41,7 +41,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path | None:
         _write(path, _MAGIC + hashlib.sha256(payload).digest(), payload)
     except OSError as error:
         _LOG.warning(
-            "checkpoint at step %d was not written to %s (%s); training goes on without it",
+            "checkpoint at step %d was not written to %s (%s); training continues without it",
             step,
             folder,
             error.strerror or error,
@@ -54,26 +54,26 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path | None:
 def load_newest(
     folder: Path, config_key: str, older_key: str | None = None
 ) -> dict[str, Any] | None:
-    """The newest whole checkpoint of this config, or None when the folder has none at all.
+    """Return the newest whole checkpoint of this config, or None if the folder has none.
 
-    One under ``older_key`` was written before checkpoints named their images; it is taken, with a
-    warning.
+    A checkpoint under ``older_key`` was written before checkpoints recorded their images; it is
+    used, with a warning.
 
-    Raises CheckpointError when there are checkpoints and none can be used: starting again in
-    silence would throw work away.
+    Raises CheckpointError if there are checkpoints but none can be used: starting again silently
+    would lose work.
     """
-    _remove(folder.glob(f"{_TEMPORARY}*"))  # of a process that was killed while it wrote
+    _remove(folder.glob(f"{_TEMPORARY}*"))  # left by a process that was killed while writing
     paths = _newest_first(folder)
     damaged = []
     for path in paths:
         try:
             state = _read(path)
         except CheckpointError as error:
-            _LOG.warning("%s is passed over: %s", path, error)
+            _LOG.warning("skipping checkpoint %s: %s", path, error)
             damaged.append(path)
             continue
         except OSError as error:  # it may be readable again later
-            _LOG.warning("%s is passed over: %s", path, error)
+            _LOG.warning("skipping checkpoint %s: %s", path, error)
             continue
         if state["config_key"] not in (config_key, older_key):
             raise CheckpointError(
@@ -83,8 +83,8 @@ def load_newest(
             )
         if state["config_key"] != config_key:
             _LOG.warning(
-                "%s does not say on which images it was trained, as an older version wrote it; "
-                "they are taken to be those of now",
+                "%s was written by an older version, which did not record the images; assuming "
+                "that they are those of the current data set",
                 path,
             )
         _set_aside(damaged)
@@ -106,7 +106,7 @@ def remove_all(folder: Path) -> None:
 
 
 def _remove(paths: Iterable[Path]) -> None:
-    """Delete what only takes room: no reason to end a run where the disk refuses."""
+    """Delete files that only take space; if the disk refuses, log a warning and continue."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def _set_aside(damaged: list[Path]) -> None:
-    """Take damaged files out of the count; with a disk that refuses, they only stay in it."""
+    """Rename damaged files, so that they do not count; if the disk refuses, they still count."""
     for path in damaged:
         with contextlib.suppress(OSError):
             path.rename(path.with_suffix(_DAMAGED))

@@ -1,7 +1,7 @@
-"""Reports of a run on disk, beside its checkpoints, until somebody has recorded them.
+"""Reports of a run on disk, beside its checkpoints, until they are recorded.
 
-Who listens to a run may die with reports in hand that nothing has recorded, and the run then goes
-on from a checkpoint behind them: without this file its curves would have a gap. Imports no torch.
+The process that receives a run's reports may die before it records them, and the run then continues
+from a later checkpoint: without this file its curves would have a gap. Imports no torch.
 """
 
 import logging
@@ -19,16 +19,16 @@ _NAME = "reports.jsonl"
 
 
 class ReportJournal:
-    """Appends reports, a line of JSON each, and reads them back for whoever listens next."""
+    """Appends reports, a line of JSON each, and reads them back for the next receiver."""
 
     def __init__(self, checkpoint_dir: Path | str) -> None:
         self._path = Path(checkpoint_dir) / _NAME
         self._is_checked = False
 
     def append(self, report: Report) -> None:
-        """Write a report down, before it is handed on.
+        """Write a report to disk before it is passed on.
 
-        A disk that is full or gone is a warning, as it is for a checkpoint: training goes on.
+        If the disk is full or unavailable, logs a warning, as for a checkpoint: training continues.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,17 +40,17 @@ class ReportJournal:
         except OSError as error:
             self._is_checked = False
             _LOG.warning(
-                "the report of step %d was not written to %s (%s); training goes on without it",
+                "the report of step %d was not written to %s (%s); training continues without it",
                 report.step,
                 self._path,
                 error.strerror or error,
             )
 
     def replay(self) -> Iterator[Report]:
-        """Yield every report of the attempts before, each step once, in order."""
+        """Yield every report of earlier attempts, each step once, in order."""
         last = 0
         for report in self._read():
-            # A run that went on from a checkpoint has reported some steps again.
+            # A run that resumed from a checkpoint has reported some steps again.
             if report.step > last:
                 yield report
                 last = report.step
@@ -63,12 +63,12 @@ class ReportJournal:
                 try:
                     yield Report.model_validate_json(line)
                 except ValidationError:
-                    # Killed while it wrote this line; the step comes again.
+                    # The process was killed while writing this line; the step is reported again.
                     continue
 
 
 def _end_torn_line(file: BinaryIO) -> None:
-    """Keep what follows a line that was cut off apart from it."""
+    """End a truncated line, so that the next line is separate from it."""
     if file.seek(0, os.SEEK_END):
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":

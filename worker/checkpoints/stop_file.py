@@ -1,17 +1,17 @@
-"""How another process asks a run to stop: a file beside its checkpoints. Imports no torch.
+"""Requests from other processes to stop a run: a file beside its checkpoints. Imports no torch.
 
-Ray can only stop a Tune function at its next report, which may be minutes away. A file is seen
+Ray can only stop a Tune function at its next report, which may be minutes away. A file is noticed
 within ``_POLL_SECONDS`` and reaches every machine that can resume from the same folder.
 
-``by`` names who asks, where several may: a driver that was cut off and stops what it started must
-not stop what its successor goes on with in the same folder.
+``by`` names the requester if there may be several: a driver that lost its lease and stops its own
+attempts must not stop those of its successor in the same folder.
 """
 
 from pathlib import Path
 from time import monotonic
 
 _NAME = "stop"
-#: How often a run looks. Pause and cancel must end within a second.
+#: Seconds between two looks of a run. Pause and cancel must end within a second.
 _POLL_SECONDS = 0.2
 
 
@@ -23,12 +23,12 @@ def request_stop(checkpoint_dir: Path | str, by: str = "") -> None:
 
 
 def withdraw_stop(checkpoint_dir: Path | str, by: str = "") -> None:
-    """Let a run go on from there again."""
+    """Remove the request, so that a run can resume from this folder."""
     _path(checkpoint_dir, by).unlink(missing_ok=True)
 
 
 class StopFile:
-    """Asks the disk at most a few times a second; once it said stop, it stays so."""
+    """Checks for the file a few times a second; after a stop request the answer stays True."""
 
     def __init__(self, checkpoint_dir: Path | str, by: str = "") -> None:
         self._path = _path(checkpoint_dir, by)

@@ -1,4 +1,4 @@
-"""Checkpoints written beside the steps: a card goes on training while its disk is slow."""
+"""Writes checkpoints in a thread, so that a card continues training while the disk is slow."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -11,14 +11,14 @@ from worker.checkpoints import checkpoint
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one run, one after the other."""
+    """Writes the checkpoints of one run in sequence."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
 
     def begin(self, folder: Path, step: int, state: dict[str, Any]) -> None:
-        """Write what ``state`` is now; waits for the checkpoint before, and for no other.
+        """Start to write the current ``state``; waits only for the previous checkpoint.
 
         The state may change as soon as this returns.
         """
@@ -29,13 +29,13 @@ class CheckpointWriter:
         self._under_way = self._pool.submit(_write, folder, step, copy, _here())
 
     def finish(self) -> None:
-        """Wait until what was begun is on the disk; raises what went wrong, a full disk apart."""
+        """Wait until the checkpoint is on the disk; raises its errors, except a full disk."""
         if self._under_way is not None:
             under_way, self._under_way = self._under_way, None
             under_way.result()
 
     def close(self) -> None:
-        """``finish``, for good."""
+        """Finish and end the thread."""
         try:
             self.finish()
         finally:
@@ -51,10 +51,10 @@ def _write(folder: Path, step: int, state: dict[str, Any], copied: torch.cuda.Ev
 
 
 def _copied(value: Any) -> Any:
-    """The same in memory that no step writes to. Waits for no device.
+    """Copy a value to memory that no step writes to. Waits for no device.
 
-    Copies off a card are queued behind the steps before them, into memory that it can write to by
-    itself.
+    Copies from a card are queued behind earlier steps, into pinned memory that the card writes to
+    directly.
     """
     if isinstance(value, Tensor):
         if value.is_cuda:
@@ -70,7 +70,7 @@ def _copied(value: Any) -> Any:
 
 
 def _here() -> torch.cuda.Event | None:
-    """Passed by the current stream once the copies have been made; None where there is no card."""
+    """Record an event that the current stream passes after the copies; None without a card."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""TrainConfig and what its fields name: schedules, registered parts.
+"""TrainConfig, and the schedules and registered parts that its fields name.
 
 Imports no other room.
 """

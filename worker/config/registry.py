@@ -1,9 +1,9 @@
-"""Networks and data sets by name, filled from entry points. Loads none of them until asked.
+"""Networks and data sets by name, from entry points. Imports each of them only on request.
 
 A package adds a network by declaring an entry point in the group ``ndsweep.networks`` that names a
 function ``build(config, num_classes, in_channels) -> torch.nn.Module``; the built-in ones register
-the same way, in this project's ``pyproject.toml``, which is read where a checkout runs without
-having been installed.
+the same way, in this project's ``pyproject.toml``, which is read if a checkout runs without
+being installed.
 """
 
 import tomllib
@@ -23,7 +23,7 @@ def _entries(kind: str) -> dict[str, EntryPoint]:
 
 
 def _declared(group: str) -> dict[str, str]:
-    """What the checkout around this file declares; nothing for an installed package."""
+    """Return the entry points that this checkout declares; none for an installed package."""
     if not _CHECKOUT.is_file():
         return {}
     project = tomllib.loads(_CHECKOUT.read_text(encoding="utf-8")).get("project", {})
@@ -32,10 +32,10 @@ def _declared(group: str) -> dict[str, str]:
 
 
 def registered_names(kind: str) -> list[str]:
-    """Names registered under ``kind`` ("networks"), sorted."""
+    """Return the names registered under ``kind`` ("networks"), sorted."""
     return sorted(_entries(kind))
 
 
 def load(kind: str, name: str) -> Any:
-    """Import what is registered as ``name``. Raises KeyError for an unknown name."""
+    """Import the object registered as ``name``. Raises KeyError for an unknown name."""
     return _entries(kind)[name].load()

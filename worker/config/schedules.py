@@ -1,6 +1,6 @@
 """Learning-rate schedules as pure functions: step (from 0) -> factor on the learning rate.
 
-A step's factor is the one in force *while* that step is taken; step 0 of a cosine has factor 1.
+A step's factor applies *while* that step is taken; step 0 of a cosine has factor 1.
 """
 
 import math
@@ -14,7 +14,7 @@ from worker.config.train_config import LrSchedule
 def build_schedule(
     schedule: LrSchedule, *, num_steps: int, steps_per_epoch: int, warmup_steps: int = 0
 ) -> Factor:
-    """The factor of every step of a run of ``num_steps``."""
+    """Return the schedule of a run of ``num_steps``: the factor of every step."""
     if isinstance(schedule, str):
         factor = _NAMED[schedule](num_steps, steps_per_epoch)
     else:

@@ -1,8 +1,8 @@
 """``TrainConfig``: every hyperparameter of one trial. Imports neither torch nor numpy.
 
-Fields that are left unset (None) resolve from ``PUBLISHED``, a table by (recipe, optimizer) whose
-values are the two recipes of Zhang et al., "Normalized Direction-preserving Adam"
-(arXiv:1709.04546), and of the two codes they ran.
+Unset fields (None) resolve from ``PUBLISHED``, a table by (recipe, optimizer) whose values are the
+two recipes of Zhang et al., "Normalized Direction-preserving Adam" (arXiv:1709.04546), and of the
+two codes that they used.
 """
 
 import hashlib
@@ -16,28 +16,28 @@ from worker.config.registry import registered_names
 
 
 class FieldError(ValueError):
-    """A rule that one field breaks although its own type is right. ``field`` is its dotted path."""
+    """A field of the right type breaks a rule. ``field`` is its dotted path."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(reason)
         self.field = field
 
     def __reduce__(self) -> tuple[type["FieldError"], tuple[str, str]]:
-        # Python makes a copy, as Ray does of what a trial raises, from the text alone.
+        # Ray pickles exceptions of trials; Python's default would rebuild them from the text alone.
         return type(self), (self.field, str(self))
 
 
 Recipe = Literal["paper-tf", "paper-wrn"]
 Optimizer = Literal["sgd", "adam", "adamw", "ndadam"]
 
-#: Weights are float32, which ends at 3.4e38.
+#: Weights are float32, whose largest number is 3.4e38.
 LARGEST = 1e38
-# Lax parsing would take the string "0.1" for a number; a spec that says so is a mistake.
+# Strict parsing: a string "0.1" instead of a number is a mistake in a spec.
 Rate = Annotated[float, Field(strict=True, ge=0, le=LARGEST)]
 Fraction = Annotated[float, Field(strict=True, ge=0, lt=1)]
 Positive = Annotated[float, Field(strict=True, gt=0, le=LARGEST)]
 Count = Annotated[int, Field(strict=True, ge=1)]
-#: Longer runs are slips of the keyboard: a thousand million steps take a GPU a month at least.
+#: Longer runs are typing errors: a thousand million steps take a GPU a month at least.
 Length = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 
 #: One point of a schedule: (step, factor); the factor multiplies the learning rate.
@@ -45,7 +45,7 @@ SchedulePoint = tuple[Annotated[int, Field(strict=True, ge=0, le=10**9)], Rate]
 SchedulePoints = Annotated[tuple[SchedulePoint, ...], Field(min_length=1, max_length=1000)]
 LrSchedule = Literal["cosine", "cosine_epoch", "constant"] | SchedulePoints
 
-#: What each optimizer reads. A field of another optimizer is refused, never ignored.
+#: Fields that each optimizer reads. A field of another optimizer is refused, never ignored.
 OPTIMIZER_FIELDS: dict[str, frozenset[str]] = {
     "sgd": frozenset({"lr", "momentum", "nesterov"}),
     "adam": frozenset({"lr", "betas", "eps"}),
@@ -86,7 +86,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
 
 _ADAM = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
 
-#: (recipe, optimizer) -> the value of every field that was left unset.
+#: (recipe, optimizer) -> values for unset fields.
 PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
     ("paper-tf", "sgd"): {
         "lr": 0.1,
@@ -96,7 +96,7 @@ PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
         "decay_on": "vectors",
     },
     ("paper-tf", "adam"): {**_ADAM, "weight_decay": 0.0, "decay_on": "vectors"},
-    # The paper ran no AdamW; 0.01 is torch's default.
+    # The paper did not use AdamW; 0.01 is torch's default.
     ("paper-tf", "adamw"): {**_ADAM, "weight_decay": 0.01, "decay_on": "vectors"},
     ("paper-tf", "ndadam"): {
         "alpha_v": 0.05,
@@ -147,12 +147,12 @@ class TrainConfig(BaseModel):
         description="Width multiplier k, at most 64: the groups of a wrn have 16k, 32k, 64k "
         "channels, hidden layers of an mlp 64k units.",
     )
-    recipe: Recipe = Field("paper-tf", description="Where unset fields take their values from.")
+    recipe: Recipe = Field("paper-tf", description="Source of the values of unset fields.")
     activation: Literal["leaky_relu", "relu"] | None = Field(
         None, description="Non-linearity; leaky_relu has slope 0.1."
     )
     shortcut: Literal["pool_pad", "conv"] | None = Field(
-        None, description="Shortcut where the width changes."
+        None, description="Shortcut at a change of width."
     )
     init: Literal["fan_in_normal", "kaiming_normal"] | None = Field(
         None, description="Initial convolution weights: deviation sqrt(1/fan_in) or sqrt(2/fan_in)."
@@ -170,7 +170,7 @@ class TrainConfig(BaseModel):
     crop_pad: Annotated[int, Field(strict=True, ge=0, le=32)] | None = Field(
         None, description="Pixels of padding on each side before the random crop."
     )
-    crop_fill: Literal["zero", "edge"] | None = Field(None, description="What the padding holds.")
+    crop_fill: Literal["zero", "edge"] | None = Field(None, description="Content of the padding.")
     flip: bool = Field(True, description="Random horizontal flips in training.")
     last_batch: Literal["drop", "keep"] | None = Field(
         None, description="What happens to an epoch's incomplete last batch."
@@ -193,7 +193,7 @@ class TrainConfig(BaseModel):
         None, description="lambda: L2 in the gradient; decoupled for adamw."
     )
     decay_on: Literal["vectors", "scalars", "all"] | None = Field(
-        None, description="Which parameters weight_decay acts on."
+        None, description="Parameters to which weight_decay applies."
     )
     gamma_c: Positive | None = Field(None, description="BN-Softmax scale gamma_C; none = off.")
     lambda_c: Positive | None = Field(
@@ -211,20 +211,20 @@ class TrainConfig(BaseModel):
         0, description="Steps over which the factor rises from 0, on top of lr_schedule."
     )
     alpha_s_schedule: LrSchedule | None = Field(
-        None, description="ND-Adam: a schedule of its own for alpha_s; none = lr_schedule."
+        None, description="ND-Adam: a separate schedule for alpha_s; none = lr_schedule."
     )
     follow: SchedulePoints | None = Field(
         None,
         description="ND-Adam: effective learning rate to follow, (step, value) points with "
-        "straight lines between; alpha_v is then set by what is measured while training.",
+        "straight lines between; alpha_v is then controlled by measurements during training.",
     )
 
     # Where and how exactly
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(
-        0, description="Of initial weights, data order and augmentation."
+        0, description="Seed of initial weights, data order and augmentation."
     )
     split_seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(
-        0, description="Of the validation split; the same for a whole sweep."
+        0, description="Seed of the validation split; the same for a whole sweep."
     )
     # 5,000 of CIFAR's 50,000, as in He et al. 2016.
     validation_fraction: Fraction = Field(
@@ -240,7 +240,7 @@ class TrainConfig(BaseModel):
         "fp32", description="Arithmetic of the network."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where to train. Not part of the stored config."
+        "auto", description="Device to train on. Not part of the stored config."
     )
     deterministic: bool = Field(False, description="Bitwise equal runs on the same machine.")
 
@@ -306,7 +306,7 @@ class TrainConfig(BaseModel):
             factor = max(y for _, y in points) if isinstance(points, tuple) else 1.0
             given = getattr(self, name)
             rate = published[name] if given is None else given
-            # Adam's first steps are longer by their correction for bias.
+            # Bias correction makes Adam's first steps longer.
             beta1 = (self.betas or published.get("betas", (0.0, 0.0)))[0]
             if rate * factor / (1 - beta1) > LARGEST:
                 raise FieldError(
@@ -374,7 +374,7 @@ class TrainConfig(BaseModel):
     def stored(self) -> dict[str, Any]:
         """The resolved config as JSON values, without ``device``: what is stored, shown, hashed."""
         config = self.resolved()
-        # A later field that nobody set leaves the keys of older runs as they were.
+        # Fields added later are left out if unset, so that the keys of older runs stay the same.
         unused = {"device"} if config.follow is not None else {"device", "follow"}
         return config.model_dump(mode="json", exclude=unused)
 
@@ -400,7 +400,7 @@ def config_key(stored: dict[str, Any]) -> str:
 
 
 def _without_negative_zero(value: Any) -> Any:
-    """-0.0 trains what 0.0 trains."""
+    """Replace -0.0 by 0.0, which trains the same."""
     if isinstance(value, list | tuple):
         return [_without_negative_zero(item) for item in value]
     return value + 0.0 if isinstance(value, float) else value

@@ -1,8 +1,8 @@
-"""Images for a step: crop, flip and standardise on the device, every image on its own.
+"""Crops, flips and standardises the images of a step on the device, each image by itself.
 
 Letters: B images of H x W pixels with C channels.
 
-Two orders, by ``input_norm``, as the two codes of the paper do it:
+Two orders, by ``input_norm``, as in the two codes of the paper:
 
 * per_image: pad, crop, flip, then standardise each image by its own mean and deviation;
 * channel: subtract channel means, divide by deviations, flip, pad, crop.
@@ -27,7 +27,7 @@ CIFAR_DEVIATIONS = (63.0, 62.1, 66.7)
 
 @dataclass(frozen=True)
 class Draws:
-    """What chance decided for a run of images; all on the device of the images."""
+    """Random draws for a sequence of images; all on the device of the images."""
 
     order: Tensor  # (B,) int64: which image
     down: Tensor  # (B,) int64: rows the crop starts below the top of the padded image
@@ -37,7 +37,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class Pixels:
-    """The images of a set on a device, with what standardising them needs."""
+    """The images of a set on a device, with the values that standardise them."""
 
     images: Tensor  # (N, H, W, C) uint8
     labels: Tensor  # (N,) int64
@@ -52,7 +52,7 @@ class Pixels:
 
 
 def channel_norm(info: DatasetInfo, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Scale and shift per channel (C,): published ones for CIFAR, else the set's own."""
+    """Return scale and shift per channel (C,): published ones for CIFAR, else the set's own."""
     means, deviations = info.channel_means, info.channel_deviations
     if info.name in ("cifar10", "cifar100"):
         means, deviations = CIFAR_MEANS, CIFAR_DEVIATIONS
@@ -79,10 +79,10 @@ def draw_epoch(
     epoch: int,
     device: torch.device,
 ) -> Draws:
-    """Order, crops and flips of one epoch: a function of (seed, epoch) and nothing else.
+    """Draw order, crops and flips of one epoch, a function of (seed, epoch) only.
 
-    They are drawn on the CPU, so that every device sees the same data, and at once, so that a
-    resumed run draws them again instead of restoring a generator.
+    They are drawn on the CPU, so that every device sees the same data, and for the whole epoch, so
+    that a resumed run draws them again instead of restoring a generator.
     """
     generator = torch.Generator().manual_seed(seed)
     # Neighbouring seeds and epochs must not share a stream, so the seed is hashed by a draw first.
@@ -106,7 +106,7 @@ def augment(
 
 
 def crop(pixels: Pixels, draws: Draws) -> Tensor:  # (B, H, W, C) uint8
-    """The cropped and flipped pixels, gathered straight from the unpadded set."""
+    """Gather the cropped and flipped pixels directly from the unpadded set."""
     _, height, width, channels = pixels.images.shape
     device, pad = pixels.device, pixels.pad
     row = draws.down[:, None] + torch.arange(height, device=device)  # (B, H), in the padded image
@@ -137,8 +137,8 @@ def standardise(
 ) -> Tensor:  # (B, C, H, W) float32, channels last
     """Standardise by the given channel scale and shift, or each image by its own mean.
 
-    The result keeps the pixels where they were in memory, which is the layout that convolutions are
-    fastest with, on a CPU and on a card.
+    The result keeps the memory layout of the pixels, with which convolutions are fastest, on a CPU
+    and on a card.
     """
     values = images.to(torch.float32)
     if channel is not None:
@@ -151,5 +151,5 @@ def standardise(
 
 
 def plain(pixels: Pixels, indices: Tensor) -> Tensor:  # (B, C, H, W) float32, channels last
-    """Images as evaluation sees them: standardised, neither cropped nor flipped."""
+    """Return images for evaluation: standardised, neither cropped nor flipped."""
     return standardise(pixels.images.index_select(0, indices), pixels.channel)

@@ -1,4 +1,4 @@
-"""The order of the data: which augmented batch every step of a run sees."""
+"""The order of the data: the augmented batch of every step of a run."""
 
 import torch
 from torch import Tensor
@@ -7,13 +7,13 @@ from worker.config.train_config import TrainConfig
 from worker.data.augment import Draws, Pixels, augment, draw_epoch
 from worker.data.run_length import Length
 
-#: Float32 values of augmented images kept ready. One gather for several batches costs what one for
-#: a single batch does; more than this falls out of a CPU core's cache.
+#: Float32 values of augmented images kept ready. One gather for several batches costs the same as
+#: one for a single batch; more values than this exceed a CPU core's cache.
 _CHUNK_VALUES = 1 << 19
 
 
 class BatchStream:
-    """Hands out the batch of any step; consecutive steps are cheap.
+    """Returns the batch of any step; consecutive steps are cheap.
 
     The batch of a step depends on (seed, step) alone, so a resumed run sees the same data.
     """
@@ -33,7 +33,7 @@ class BatchStream:
     def batch(
         self, step: int
     ) -> tuple[Tensor, Tensor]:  # (B, C, H, W) float32 channels last, (B,) int64
-        """Images and labels of one step."""
+        """Return images and labels of one step."""
         epoch, index = divmod(step, self._length.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch, self._chunk = epoch, -1

@@ -1,4 +1,4 @@
-"""Reads the official CIFAR archives, packed or unpacked, without running anything in them."""
+"""Reads the official CIFAR archives, packed or unpacked, without executing code in them."""
 
 import hashlib
 import io
@@ -24,9 +24,9 @@ Files = dict[str, Callable[[], bytes]]
 
 
 def read_python_archive(path: Path, md5: Mapping[str, str]) -> Found | None:
-    """CIFAR-10 or CIFAR-100 "python version"; None when ``path`` is something else.
+    """Read CIFAR-10 or CIFAR-100 "python version"; None when ``path`` is something else.
 
-    ``md5`` is what the files that it names must have.
+    ``md5`` holds the required md5 by file name.
     """
     files = _files(path)
     train = _numbered(files, r"data_batch_(\d+)")
@@ -47,7 +47,7 @@ def read_python_archive(path: Path, md5: Mapping[str, str]) -> Found | None:
 
 
 def read_binary_archive(path: Path) -> Found | None:
-    """CIFAR-10 or CIFAR-100 "binary version"; None when ``path`` is something else."""
+    """Read CIFAR-10 or CIFAR-100 "binary version"; None when ``path`` is something else."""
     files = _files(path)
     train = _numbered(files, r"data_batch_(\d+)\.bin")
     if train and "test_batch.bin" in files:
@@ -69,7 +69,7 @@ def read_binary_archive(path: Path) -> Found | None:
 
 
 def _files(path: Path) -> Files:
-    """The files of a folder (one level down at most) or of a tar archive, by their last name."""
+    """List the files of a folder (at most one level down) or of a tar archive, by file name."""
     if path.is_dir():
         inside = [p for p in (*path.glob("*"), *path.glob("*/*")) if p.is_file()]
         return {p.name: p.read_bytes for p in inside}
@@ -82,7 +82,7 @@ def _files(path: Path) -> Files:
                 if member.isfile() and (stream := archive.extractfile(member)) is not None:
                     data = stream.read()
                     found[Path(member.name).name] = lambda data=data: data  # type: ignore[misc]
-            # The checksum of a compressed file is at its end, behind what tar reads.
+            # The checksum of a compressed file is at its end, after the part that tar reads.
             while archive.fileobj is not None and archive.fileobj.read(1 << 20):
                 pass
     except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
@@ -167,7 +167,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        # numpy moved its core; the archives name the old place, which warns when imported.
+        # numpy moved its core; the archives name the old module, whose import warns.
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 

@@ -17,7 +17,7 @@ from worker.data.split import split_validation
 
 @dataclass(frozen=True)
 class RunData:
-    """What one run trains and is judged on."""
+    """The images on which one run is trained and evaluated."""
 
     info: DatasetInfo
     train: Pixels
@@ -28,7 +28,7 @@ class RunData:
 
 
 def load_run_data(config: TrainConfig, home: Path, device: torch.device) -> RunData:
-    """The images of a resolved config's run."""
+    """Load the images of a resolved config's run."""
     info, tensors = _load_cached(config.dataset, home, device)
     x_train, y_train, x_test, y_test = tensors
     train, validation = split_validation(
@@ -65,7 +65,7 @@ def _load(
 
     arrays = prepared.arrays
     with ThreadPoolExecutor(1) as pool:
-        # Half a second for CIFAR's bytes, in which a card that was asleep is started by the copies.
+        # Takes half a second for CIFAR, in which the copies wake an idle card.
         check = pool.submit(check_bytes, prepared, dataset_path(name, home))
         loaded = (
             on_device(arrays.x_train, np.uint8),

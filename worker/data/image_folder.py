@@ -22,10 +22,10 @@ _TEST_NAMES = ("test", "val", "validation")
 
 
 def read_image_folder(path: Path) -> tuple[Arrays, tuple[str, ...]]:
-    """``path/train/<class>/*`` and ``path/test/<class>/*``; every image of one size.
+    """Read ``path/train/<class>/*`` and ``path/test/<class>/*``; every image of one size.
 
     Images are grey (one channel) when all of them are, else RGB. Classes are sorted by name. Names
-    that begin with a dot, which systems and tools leave behind, are passed over.
+    that begin with a dot, which systems and tools create, are ignored.
     """
     train = path / "train"
     test = next((path / name for name in _TEST_NAMES if (path / name).is_dir()), path / "test")
@@ -55,7 +55,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in a folder, by name, without ``.ipynb_checkpoints``, ``._1.png`` and their like."""
+    """List a folder by name, without dot files such as ``.ipynb_checkpoints`` and ``._1.png``."""
     return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
 
 
@@ -77,7 +77,7 @@ def _files_by_class(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, 
 
 @contextmanager
 def _opened(file: Path) -> "Iterator[Image]":
-    """The image of a file; what Pillow raises while it is read becomes DatasetRefused."""
+    """Open the image of a file; Pillow's errors while it is read become DatasetRefused."""
     from PIL import Image
 
     try:
@@ -90,14 +90,14 @@ def _opened(file: Path) -> "Iterator[Image]":
 
 
 def _is_grey(file: Path) -> bool:
-    """Whether an image has one channel. Refuses those that 8-bit pixels could not hold."""
+    """Whether an image has one channel. Refuses images that 8-bit pixels cannot represent."""
     with _opened(file) as image:
         # Pillow would cut such values off at 255.
         if image.mode.startswith(("I", "F")):
             raise DatasetRefused(
                 f"{file} must have 8 bits per channel, got the mode {image.mode!r}"
             )
-        # A photograph with others beside it (MPO) is its first one.
+        # Of a file with several photographs (MPO), the first one counts.
         if (frames := getattr(image, "n_frames", 1)) > 1 and image.format != "MPO":
             raise DatasetRefused(f"{file} must hold one image, got {frames}")
         if image.has_transparency_data:
@@ -114,7 +114,7 @@ def _read(files: list[tuple[Path, int]], mode: str) -> tuple[np.ndarray, np.ndar
     images = []
     for file, _ in files:
         with _opened(file) as image:
-            # By way of RGBA, which knows what is transparent in a palette.
+            # Converted to RGBA first, which resolves transparency in a palette.
             whole = image.convert("RGBA") if image.has_transparency_data else image
             images.append(np.asarray(whole.convert(mode)))
         if images[-1].shape != images[0].shape:

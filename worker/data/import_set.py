@@ -1,4 +1,4 @@
-"""Prepares data sets from what people have: ``.npz``, CIFAR archives, folders of images."""
+"""Prepares data sets from users' files: ``.npz``, CIFAR archives, folders of images."""
 
 import hashlib
 import zipfile
@@ -29,7 +29,7 @@ _CHANNELS = 4
 
 
 def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo:
-    """Prepare the set ``name`` from ``path``; whatever does not fit is refused.
+    """Prepare the set ``name`` from ``path``.
 
     ``path`` may be
 
@@ -38,7 +38,7 @@ def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo
     * the official CIFAR-10 or CIFAR-100 archive for Python or in binary form, packed or unpacked;
     * a folder with ``train`` and ``test`` (or ``val``), each with one folder of images per class.
 
-    The names ``cifar10`` and ``cifar100`` are kept for the published sets and checked against them.
+    The names ``cifar10`` and ``cifar100`` are reserved for the published sets; imports are checked.
     Raises DatasetRefused; then nothing was written.
     """
     path = Path(path)
@@ -47,7 +47,7 @@ def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo
         raise DatasetRefused(f"there is no file or folder {path}")
     known = KNOWN_SETS.get(name)
     arrays, classes = _read(path, known)
-    # By the classes of the file, not of the known set: what is another set is told so first.
+    # By the classes of the file, not of the known set, so that another set is reported as such.
     arrays = check_arrays(arrays, num_classes=len(classes) if classes else None, source=str(path))
     check_known(name, arrays)
     if not classes and known is not None:
@@ -58,7 +58,7 @@ def import_dataset(name: str, path: Path | str, home: Path | str) -> DatasetInfo
 
 
 def _read(path: Path, known: KnownSet | None) -> tuple[Arrays, tuple[str, ...]]:
-    """Arrays as they are in the source, and the names of the classes where it has any."""
+    """Read the arrays of the source unchanged, and the names of the classes if it has any."""
     if path.is_file() and path.suffix == ".npz":
         return _read_npz(path), ()
     md5 = known.python_md5 if known is not None else {}
@@ -73,7 +73,7 @@ def _read(path: Path, known: KnownSet | None) -> tuple[Arrays, tuple[str, ...]]:
 
 
 def _read_npz(path: Path) -> Arrays:
-    # numpy takes any other file for a pickle, and says how to load one.
+    # numpy would treat any other file as a pickle, and explain how to load one.
     if not zipfile.is_zipfile(path):
         raise DatasetRefused(
             f"{path} must be an .npz, the zip archive that numpy.savez writes; it is something "
@@ -110,7 +110,7 @@ def _read_array(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.nda
 
 
 def check_arrays(arrays: Arrays, *, num_classes: int | None, source: str) -> Arrays:
-    """The arrays in the prepared form, or DatasetRefused with the first rule that they break.
+    """Return the arrays in the prepared form. Raises DatasetRefused with the first broken rule.
 
     Args:
         arrays: As read.
@@ -180,7 +180,7 @@ def _check_labels(
 
 
 def check_known(name: str, arrays: Arrays) -> None:
-    """Refuse arrays that are not the data set whose name they are given."""
+    """Refuse arrays that are not the published data set of this name."""
     known = KNOWN_SETS.get(name)
     if known is None:
         return

@@ -1,4 +1,4 @@
-"""What is known about CIFAR-10 and CIFAR-100, so that a wrong file is never taken for them."""
+"""Properties of CIFAR-10 and CIFAR-100, by which other files are refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class KnownSet:
-    """A published data set: its classes, its sizes, and how to tell it is the right one."""
+    """A published data set: its classes, its sizes, and its checksums."""
 
     classes: tuple[str, ...]
     num_train: int
@@ -20,7 +20,7 @@ class KnownSet:
     sha256: tuple[str | None, ...] = ()
     #: sha256 of the test set in no order: over the sorted sha256 digests of each label and image.
     unordered_test_sha256: str | None = None
-    #: md5 of the files of the archive for Python, as torchvision knows them.
+    #: md5 of the files of the archive for Python, as in torchvision.
     python_md5: Mapping[str, str] = field(default_factory=dict)
 
 

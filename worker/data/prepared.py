@@ -1,6 +1,6 @@
 """Prepared data sets: one checked, memory-mapped file each. Imports no torch.
 
-A prepared file is a JSON header and four arrays behind it. Letters: N images of H x W pixels with C
+A prepared file is a JSON header followed by four arrays. Letters: N images of H x W pixels with C
 channels, K classes.
 
     bytes 0-7     b"NDSWEEP1"
@@ -34,7 +34,7 @@ _MAX_HEADER = 1 << 22
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a prepared set without reading its images."""
+    """Properties of a prepared set that are known without reading its images."""
 
     name: str
     num_train: int
@@ -50,7 +50,7 @@ class DatasetInfo:
     channel_deviations: tuple[float, ...]
     #: sha256 of the four arrays' bytes, in the order of the file.
     checksum: str
-    #: Where the images came from, in words.
+    #: Origin of the images, as text.
     source: str
 
     @property
@@ -98,7 +98,7 @@ def default_home() -> Path:
 
 
 def dataset_path(name: str, home: Path | str) -> Path:
-    """The file of a prepared set. Refuses names that are not plain words."""
+    """Return the path of a prepared set. Refuses names that are not plain words."""
     if not _NAME.fullmatch(name):
         raise DatasetRefused(
             "a data set's name must be lower-case letters, digits, '-' and '_', at most 63, "
@@ -108,18 +108,18 @@ def dataset_path(name: str, home: Path | str) -> Path:
 
 
 def list_datasets(home: Path | str) -> list[DatasetInfo]:
-    """Every readable prepared set of a data home, by name."""
+    """List every readable prepared set of a data home, by name."""
     found = []
     for path in sorted(Path(home).glob(f"*{_SUFFIX}")):
         try:
             found.append(_read_header(path)[0])
         except DatasetRefused:
-            continue  # a damaged file is no data set; dataset_info says why
+            continue  # a damaged file is not a data set; dataset_info gives the reason
     return found
 
 
 def dataset_info(name: str, home: Path | str) -> DatasetInfo:
-    """Header of one prepared set. Raises DatasetNotFound or, for a damaged file, DatasetRefused."""
+    """Read a prepared set's header. Raises DatasetNotFound, or DatasetRefused if it is damaged."""
     path = dataset_path(name, home)
     if not path.is_file():
         known = ", ".join(info.name for info in list_datasets(home)) or "none"
@@ -208,7 +208,7 @@ def _describe(name: str, arrays: Arrays, classes: tuple[str, ...], source: str) 
 def channel_statistics(
     images: "np.ndarray",  # (N, H, W, C) uint8
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and (population) deviation of each channel over all pixels, exact to rounding."""
+    """Return mean and (population) deviation of each channel over all pixels, exact to rounding."""
     import numpy as np
 
     # Counting the 256 values keeps the sums exact and needs no float copy of the set.
@@ -231,7 +231,7 @@ def _checksum(arrays: Arrays) -> str:
 
 
 def _read_header(path: Path) -> tuple[DatasetInfo, int]:
-    """The header, and the offset of the first array."""
+    """Read the header, and the offset of the first array."""
     with path.open("rb") as file:
         prefix = file.read(16)
         length = int.from_bytes(prefix[8:], "little")
@@ -247,7 +247,7 @@ def _read_header(path: Path) -> tuple[DatasetInfo, int]:
         info = DatasetInfo(**values)
     except (ValueError, TypeError, AttributeError) as error:
         raise DatasetRefused(f"{path} has a damaged header; prepare it again") from error
-    if info.name != path.name.removesuffix(_SUFFIX):  # what is done for a name would be undone
+    if info.name != path.name.removesuffix(_SUFFIX):  # checks by name would be bypassed
         raise DatasetRefused(
             f"{path} holds the set {info.name!r}: call it {info.name}{_SUFFIX} again, or import "
             "its source under another name"

@@ -1,7 +1,7 @@
-"""How long a run is, and what a config needs of its data set. Imports no torch.
+"""Length of a run, and checks of a config against its data set. Imports no torch.
 
 A service calls ``check_fits`` when a spec is submitted, so that a batch larger than the set is
-refused there and not inside a trial.
+refused then and not inside a trial.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from worker.config.train_config import FieldError, TrainConfig
 from worker.data.prepared import DatasetInfo
 from worker.data.split import held_out_counts
 
-#: A network that halves images twice leaves one pixel of as many or fewer a side.
+#: Images of at most this side shrink to one pixel in a network that halves them twice.
 _ONE_PIXEL = 4
 
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is, in steps."""
+    """Length of a run in steps."""
 
     num_steps: int
     steps_per_epoch: int
@@ -25,13 +25,13 @@ class Length:
     num_train: int
 
     def size_of(self, step: int) -> int:
-        """Images in the batch of a step; the last one of an epoch may be smaller."""
+        """Return the number of images in a step's batch; an epoch's last batch may be smaller."""
         start = step % self.steps_per_epoch * self.batch_size
         return min(self.batch_size, self.num_train - start)
 
 
 def check_fits(config: TrainConfig, info: DatasetInfo) -> Length:
-    """Length of a config's run on a prepared set. Raises FieldError where the two do not fit."""
+    """Return the length of a config's run on a prepared set. Raises FieldError on a misfit."""
     config = config.resolved()
     num_train = info.num_train - sum(held_out_counts(info.train_counts, config.validation_fraction))
     if min(info.shape[:2]) < 4:
@@ -52,7 +52,7 @@ def check_fits(config: TrainConfig, info: DatasetInfo) -> Length:
 
 
 def _check_smallest_batch(config: TrainConfig, info: DatasetInfo, length: Length) -> None:
-    """Refuse a batch of one image where batch norm would have one value to normalise."""
+    """Refuse a batch of one image if a batch norm would then normalise a single value."""
     if min(map(length.size_of, (0, length.steps_per_epoch - 1))) > 1:
         return
     if config.gamma_c is not None:
@@ -71,7 +71,7 @@ def _check_smallest_batch(config: TrainConfig, info: DatasetInfo, length: Length
 
 
 def run_length(config: TrainConfig, num_train: int) -> Length:
-    """Steps of a resolved config over ``num_train`` images; refuses batches that cannot be."""
+    """Return a resolved config's length over ``num_train`` images. Refuses too large batches."""
     size = config.batch_size
     if size > num_train:
         raise FieldError(

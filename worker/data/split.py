@@ -1,6 +1,6 @@
 """The validation split: stratified, and fixed by ``split_seed`` alone.
 
-Imports no numpy until it splits: a service asks only whether a fraction can be held out.
+Imports numpy only to split, because a service only checks whether a fraction can be held out.
 """
 
 import math
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def held_out_counts(counts: Sequence[int], fraction: float) -> list[int]:
-    """Validation images of each class, of ``counts`` in all.
+    """Return the number of validation images of each class, of ``counts`` in total.
 
     Every class gives its share; the images left over by rounding go to the classes with the largest
-    remainders, so that the validation set has round(N x fraction) images in all. Raises FieldError
-    for a fraction that leaves either side without images.
+    remainders, so that the validation set has round(N x fraction) images in total. Raises
+    FieldError for a fraction that leaves either side without images.
     """
     size = sum(counts)
     total = round(size * fraction)
@@ -47,7 +47,7 @@ def split_validation(
     fraction: float,
     split_seed: int,
 ) -> tuple["np.ndarray", "np.ndarray"]:
-    """Indices of the training and of the validation images, both sorted."""
+    """Return the indices of the training and of the validation images, both sorted."""
     import numpy as np
 
     taken = held_out_counts(np.bincount(labels).tolist(), fraction)

@@ -1,6 +1,6 @@
-"""The final weights of a run as a file of their own: all that is needed to use the trained network.
+"""The final weights of a run in a separate file: all that is needed to use the trained network.
 
-Beside the checkpoints, from which training goes on, this is what somebody takes away.
+Checkpoints are for resuming; this file is for use elsewhere.
 """
 
 import io
@@ -23,9 +23,9 @@ FILE = "weights.pt"
 
 
 def save_weights(folder: Path, run: "Run") -> None:
-    """Write the network's weights and what it takes to build it again into ``folder``.
+    """Write the network's weights, and the values needed to rebuild it, into ``folder``.
 
-    A disk that is full or gone is a warning: the run's numbers do not depend on the file.
+    If the disk is full or unavailable, logs a warning: the run's results do not depend on the file.
     """
     info, channel = run.data.info, run.data.test.channel
     values = {
@@ -33,7 +33,7 @@ def save_weights(folder: Path, run: "Run") -> None:
         "num_classes": info.num_classes,
         # Height, width, channels.
         "shape": list(info.shape),
-        # Of pixels from 0 to 255, per channel: x -> x * scale + shift; None: each image by itself.
+        # For pixels from 0 to 255, per channel: x -> x * scale + shift; None: each image by itself.
         "channel": None if channel is None else [values.tolist() for values in channel],
         "state": {name: value.detach().cpu() for name, value in run.model.state_dict().items()},
     }
@@ -47,7 +47,7 @@ def save_weights(folder: Path, run: "Run") -> None:
 
 
 def load_network(path: Path) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the trained network on the CPU, in evaluation mode, and what the file says of it."""
+    """Return the trained network on the CPU, in evaluation mode, and the file's other values."""
     from worker.networks.build import build_network
 
     values: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)

@@ -1,4 +1,4 @@
-"""How far each layer moves in the last step before a report.
+"""Measures how far each layer moves in the last step before a report.
 
 Letters: V weight vectors of D elements each.
 """
@@ -13,15 +13,15 @@ from torch.optim import Optimizer
 from ndadam import weight_vectors
 from worker.config.train_config import TrainConfig
 
-#: What ``layer_quantities`` measures, in this order.
+#: Quantities that ``layer_quantities`` returns, in this order.
 QUANTITIES = ("effective_lr", "angular_update", "weight_norm")
-#: Part of weight decay's momentum that may be missing when its record starts late. What stands in
-#: for it is off by a few percent itself, so the ratio is off by some 1e-3 of its value at most.
+#: Part of weight decay's momentum that may be missing when its record starts late. Its replacement
+#: is off by a few percent itself, so the ratio is off by about 1e-3 of its value at most.
 _FORGOTTEN = 1e-2
 
 
 class LayerMeter:
-    """Measures one step per report: two copies of the weights and a few norms, no host sync."""
+    """Measures one step per report: two copies of the weights, a few norms, no host sync."""
 
     def __init__(self, config: TrainConfig, model: nn.Module, optimizer: Optimizer) -> None:
         self._layers = weight_vectors(model)
@@ -35,7 +35,7 @@ class LayerMeter:
 
     @torch.no_grad()
     def before_step(self, step: int, report_step: int) -> None:
-        """Call before every step, with the number of steps after which the next report comes."""
+        """Call before every step, with the number of steps at the next report."""
         if report_step - step <= self._decay.window:
             self._decay.update(step)
         if report_step == step + 1:
@@ -43,7 +43,7 @@ class LayerMeter:
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Call after every step; does something only in the last one before a report."""
+        """Call after every step; acts only after the last one before a report."""
         if self._before is None:
             return
         products, ratios = [], []
@@ -59,7 +59,7 @@ class LayerMeter:
         self._before = None
 
     def metrics(self) -> dict[str, float]:
-        """The newest measurement, by metric name."""
+        """Return the newest measurement, by metric name."""
         if self._measured is not None:
             names = (*QUANTITIES, "projection_ratio")
             self._metrics = {
@@ -71,19 +71,19 @@ class LayerMeter:
         return self._metrics
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"metrics": self.metrics(), "decay": self._decay.state()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``."""
+        """Restore ``state``."""
         self._metrics = state["metrics"]
         self._decay.load(state["decay"])
 
 
 class VectorCounts:
-    """How many weight vectors each layer has; on the device once, since copying there waits.
+    """Number of weight vectors in each layer, copied to the device once.
 
-    A copy from ordinary memory would hold the host up until the card has done all that is queued.
+    A copy from ordinary memory would make the host wait until the card has done all queued work.
     """
 
     def __init__(self, counts: list[int], device: torch.device) -> None:
@@ -95,7 +95,7 @@ def row_products(
     w0: Tensor,  # (V, D) float64: weights before a step
     step: Tensor,  # (V, D) float64: what it added to them
 ) -> Tensor:  # (3, V)
-    """||w0||, ||step|| and <w0, step> of each vector."""
+    """Return ||w0||, ||step|| and <w0, step> of each vector."""
     norms = [torch.linalg.vector_norm(x, dim=1) for x in (w0, step)]
     return torch.stack([*norms, (w0 * step).sum(1)])
 
@@ -104,7 +104,7 @@ def layer_quantities(
     products: Tensor,  # (3, V) as ``row_products``, vectors of all L layers
     counts: VectorCounts,  # of each layer
 ) -> Tensor:  # (3, L) as QUANTITIES
-    """Effective learning rate, angle in radians and norm of layers, root mean square over vectors.
+    """Return each layer's effective learning rate, angle in radians and norm (RMS over vectors).
 
     The effective learning rate of a vector is ||w_t - w_(t-1)|| / ||w_(t-1)||, its norm that of
     w_(t-1). Vectors of norm 0 are left out of the first two.
@@ -130,13 +130,13 @@ def _rows(weights: Tensor, vector_dim: int) -> Tensor:  # (V, D) float64
 
 
 class DecayMomentum:
-    """The share of SGD's momentum that weight decay put there, for ``projection_ratio``.
+    """Weight decay's share of SGD's momentum, for ``projection_ratio``.
 
     Delta w = Delta w^l + Delta w^p with Delta w^p = -lr * buf^p and
-    buf^p <- mu * buf^p + lambda * w (arXiv:1709.04546, Sec. 5.1 and Fig. 1(a)). What is kept is
+    buf^p <- mu * buf^p + lambda * w (arXiv:1709.04546, Sec. 5.1 and Fig. 1(a)). The class keeps
     (1 - mu) / lambda * buf^p, an average of the past weights, and only for the last ``window``
-    steps before a report: a record that starts from the average of a vector that stood still, w
-    itself, has forgotten that by then.
+    steps before a report: it starts from w itself, the average of a constant vector, and forgets
+    this start within the window.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class DecayMomentum:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights before one step."""
+        """Add the weights before one step."""
         weights = [p.detach() for p in self._parameters]
         if step != self._next_step:
             start = torch.zeros_like if step == 0 else torch.clone
@@ -174,24 +174,24 @@ class DecayMomentum:
         step: Tensor,  # (V, D) float64: what it added to them
         vector_dim: int,
     ) -> Tensor:  # ()
-        """Scalar projection of Delta w^l on Delta w^p over ||Delta w^p||, mean over vectors.
+        """Return the projection of Delta w^l on Delta w^p over ||Delta w^p||, mean over vectors.
 
         Its plateau for independent gradients is -2 mu / (1 + mu)^2.
         """
         decay = _rows(self._averages[layer], vector_dim) * (self._lambda / (1 - self._momentum))
         if self._nesterov:
             decay = self._momentum * decay + self._lambda * w0
-        # Not read here: on a card it is a number that the device holds.
+        # The value is not read here: on a card, reading it would wait for the device.
         lr = self._optimizer.param_groups[0]["lr"]
         ratios: Tensor = (step * decay).sum(1) / (-lr * decay.square().sum(1)) - 1
         return ratios.mean()
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"averages": self._averages, "next_step": self._next_step}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``."""
+        """Restore ``state``."""
         self._next_step = state["next_step"]
         self._averages = [
             torch.empty_like(p).copy_(average)

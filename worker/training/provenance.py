@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: commit, versions, device, data, process, memory."""
+"""Provenance of a run's numbers: commit, versions, device, data, process, memory."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ _PACKAGES = ("ndadam-sweeps", "torch", "numpy", "ray")
 
 
 def provenance(device: torch.device, info: DatasetInfo) -> dict[str, Any]:
-    """Everything that is known at the start of a run, as JSON values."""
+    """Collect the provenance known at the start of a run, as JSON values."""
     return {
         "git_commit": git_commit(),
         "versions": _versions(),
@@ -33,7 +33,7 @@ def provenance(device: torch.device, info: DatasetInfo) -> dict[str, Any]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Most memory this process has held: on the card, or resident in RAM for a CPU run."""
+    """Return the peak memory of this process: on the card, or resident in RAM for a CPU run."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -42,8 +42,8 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 @cache
 def git_commit() -> str | None:
-    """The commit this code was checked out at, or None for an installed package."""
-    # No further up: an environment often lies inside a checkout of something else.
+    """Return the commit of this checkout, or None for an installed package."""
+    # Parents are not searched: an environment is often inside a checkout of another project.
     git = Path(__file__).resolve().parents[2] / ".git"
     return _resolve_head(git) if (git / "HEAD").is_file() else None
 

@@ -1,4 +1,4 @@
-"""Everything one run holds between two steps: what a checkpoint must bring back."""
+"""The state of a run between two steps, which a checkpoint must restore."""
 
 import math
 from collections.abc import Callable, Generator
@@ -31,24 +31,24 @@ from worker.training.weight_dynamics import Dynamics, follow_curve
 
 
 class Stopped(Exception):
-    """``stop`` said so during an evaluation; the report is still owed."""
+    """``stop`` returned True during an evaluation; the report has not been given."""
 
 
 class Steps(Protocol):
-    """How the optimizer steps of a run are taken."""
+    """Interface of the classes that take a run's optimizer steps."""
 
     def take(self, step: int) -> None:
-        """Step ``step`` (from 0)."""
+        """Take step ``step`` (from 0)."""
 
     def judge(self, pixels: Pixels, part: Tensor, found: Tensor) -> None:
         """Add the errors on held-out images ``part`` (N,) to ``found`` (2,); see ``Judge``."""
 
 
 def _steps_in_graph(config: TrainConfig, model: nn.Module, device: torch.device) -> bool:
-    """Whether steps can be replayed.
+    """Whether steps can be replayed from a graph.
 
-    They are not where bits must repeat, or for other networks, which may do on the host what a
-    graph cannot hold.
+    They are not replayed if results must be bitwise equal, or for other networks, which may run
+    code on the host that a graph cannot contain.
     """
     if device.type != "cuda" or config.deterministic or not HAS_TRITON:
         return False
@@ -58,7 +58,7 @@ def _steps_in_graph(config: TrainConfig, model: nn.Module, device: torch.device)
 
 
 class Run:
-    """One training run: its network, optimizer, data and what it has yet to report."""
+    """One training run: its network, optimizer, data and the values for its next report."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Run:
         self.length = run_length(config, len(self.data.train_indices))
         info = self.data.info
         measured = measurement.model_dump_json() if measurement else "nothing"
-        #: What a checkpoint must have been written for.
+        #: Key that a checkpoint of this run must have.
         self.key = f"{config.key()} seed {config.seed} on {info.checksum[:16]} measuring {measured}"
-        #: The same, as 0.1.0 called it before checkpoints named their images.
+        #: The key in checkpoints of 0.1.0, which did not record their images.
         self.older_key = f"{config.key()} seed {config.seed} measuring {measured}"
         self.model = build_network(config, info.num_classes, info.shape[2], device)
         in_graph = replay_steps and _steps_in_graph(config, self.model, device)
@@ -93,9 +93,9 @@ class Run:
         self.dynamics = Dynamics(
             config, self.model, self.optimizer, measurement, self._stream.batch(0)
         )
-        #: Writes checkpoints beside the steps. A CPU would only lose time by it.
+        #: Writes checkpoints in a thread; only on a card, since a CPU would gain no time.
         self.writer = CheckpointWriter()
-        #: Takes the steps, without what is measured around them.
+        #: Takes the steps, without the measurements around them.
         self.steps = self._graph_steps() if in_graph else self._eager_steps()
         #: Optimizer steps done.
         self.step = 0
@@ -135,7 +135,7 @@ class Run:
         )
 
     def take_step(self) -> None:
-        """One optimizer step."""
+        """Take one optimizer step."""
         step = self.step
         self.dynamics.before_step(step, self._next_report(step))
         self.steps.take(step)
@@ -143,19 +143,19 @@ class Run:
         self.step = step + 1
 
     def is_report_due(self) -> bool:
-        """Whether the steps done so far call for a report that has not been given."""
+        """Whether a report is due after the steps done so far."""
         if self.tally.diverged_at is not None:
             return True
         return self._is_report_step(self.step) and self.tally.is_open
 
     def report(self) -> Generator[Turn, None, Report]:
-        """The report that is due. Raises Stopped when ``stop`` interrupts its evaluation."""
+        """Make the report that is due. Raises Stopped when ``stop`` interrupts its evaluation."""
         self.tally.drain()
         if self.tally.diverged_at is None:
             held_out = yield from self._evaluate()
             if held_out is not None:
                 return self._finish_report(held_out)
-            # The loss of the last batch was finite and the weights it left behind are not.
+            # The loss of the last batch was finite, but the weights after its step are not.
             self.tally.diverged_at = self.step - 1
         at = self.tally.diverged_at + 1
         metrics = self._last_metrics | self.tally.metrics()
@@ -197,7 +197,7 @@ class Run:
         )
 
     def _next_report(self, step: int) -> int:
-        """Steps done at the first report after ``step`` of them."""
+        """Return the number of steps at the first report after ``step``."""
         every = self._report_every
         return min((step // every + 1) * every, self.length.num_steps)
 
@@ -205,7 +205,7 @@ class Run:
         return step % self._report_every == 0 or step == self.length.num_steps
 
     def _evaluate(self) -> Generator[Turn, None, dict[str, float] | None]:
-        """Errors on held-out images; None when the network's outputs are not finite."""
+        """Evaluate errors on held-out images; None when the network's outputs are not finite."""
         data, found = self.data, {}
         spans = []
         if len(data.validation_indices):
@@ -222,9 +222,9 @@ class Run:
         return found
 
     def save(self, folder: Path | None, *, wait: bool = True) -> None:
-        """Write a checkpoint of this very moment.
+        """Write a checkpoint of the current state.
 
-        A run on a card that does not ``wait`` goes on while it is written.
+        A run on a card that does not ``wait`` continues while it is written.
         """
         if folder is None:
             return
@@ -249,14 +249,14 @@ class Run:
             self.writer.begin(folder, self.step, state)
 
     def resume(self, state: dict[str, Any] | None) -> None:
-        """Go on from a checkpoint, or from the start when there is none."""
+        """Restore a checkpoint's state, or start at step 0 without one."""
         if state is None:
             return
         self.step = state["step"]
         self.model.load_state_dict(state["model"])
         captured = [group.get("capturable") for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
-        # How this run takes its steps is not for the one that wrote the checkpoint to say.
+        # The checkpoint does not decide how this run takes its steps.
         for group, capturable in zip(self.optimizer.param_groups, captured, strict=True):
             if capturable is not None:
                 group["capturable"] = capturable

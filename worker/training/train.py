@@ -16,7 +16,7 @@ from worker.steps.turns import STEPS_PER_TURN, Turn, isolated
 from worker.training.final_weights import save_weights
 from worker.training.run import Run, Stopped
 
-#: Between two checkpoints of a run.
+#: Seconds between two checkpoints of a run.
 CHECKPOINT_SECONDS = 30.0
 
 
@@ -30,28 +30,28 @@ def train(
     stop: Callable[[], bool] | None = None,
     replay_steps: bool = True,
 ) -> Generator[Report, None, None]:
-    """Train a configuration and yield its metrics as it goes.
+    """Train a configuration and yield a report at each ``report_every`` steps.
 
-    What cannot be trained is refused here, before the first step: FieldError names the field of a
-    config that fits neither the data nor the machine, WorkerError a data set or checkpoint.
+    A run that cannot be trained is refused before the first step: FieldError names the field of a
+    config that does not fit the data or the machine, WorkerError a data set or checkpoint.
 
     The last report has status "complete", or "diverged" when the loss became NaN or infinite. A run
     that ``stop`` ends has no such report; its checkpoint is written, and calling ``train`` again
-    with the same ``checkpoint_dir`` goes on as if it had never stopped, bit for bit on a CPU.
+    with the same ``checkpoint_dir`` continues as if it had never stopped, bit for bit on a CPU.
 
-    Torch's default random generators, seeded with ``config.seed``, and its precision switches are
-    the run's own: between two reports everybody else's stand.
+    While it trains, the run sets torch's default random generators (seeded with ``config.seed``)
+    and precision switches; while it has yielded a report, the caller's values are restored.
 
     Args:
-        config: What to train; unset fields resolve to the published values.
+        config: Hyperparameters; unset fields resolve to the published values.
         data_home: Folder of prepared data sets; none = ``NDSWEEP_DATA`` or the user's cache.
-        checkpoint_dir: Where checkpoints are written and looked for. A folder per run.
-        checkpoint_seconds: Time between checkpoints.
+        checkpoint_dir: Folder in which checkpoints are written and looked for; one per run.
+        checkpoint_seconds: Seconds between checkpoints.
         measurement: Weight dynamics to record per step.
-        stop: Asked before every step and between batches of an evaluation.
+        stop: Called before every step and between batches of an evaluation; True ends the run.
         replay_steps: On CUDA, capture the step of a WRN once and replay it, more than twice as fast
             (decision record 0013); never with ``deterministic``, and with a measurement all of a
-            step but the optimizer's part. Off takes the plain loop everywhere.
+            step except the optimizer's part. False takes eager steps everywhere.
     """
     turns = train_in_turns(
         config,
@@ -84,9 +84,9 @@ def train_in_turns(
     threads: int = 0,
     steps_per_turn: int = STEPS_PER_TURN,
 ) -> Generator[Report | Turn, None, None]:
-    """``train`` for several runs in one thread: it also hands on the turn, every few steps.
+    """Train like ``train``, for several runs in one thread: also yield a ``Turn`` every few steps.
 
-    Each run computes what it would alone, whatever the others do with torch's process-wide state.
+    Each run computes the same as alone, whatever the others do with torch's process-wide state.
     ``threads`` of torch for a run on a CPU, 0 = as many as the process uses.
     """
     config = config.resolved()
@@ -121,7 +121,7 @@ def _loop(
     while True:
         if run.is_report_due():
             yield Turn.SETTLE
-            run.tally.drain()  # waits for the device: what is queued there belongs to the time
+            run.tally.drain()  # waits for the device, so that the time includes queued work
             run.tally.seconds += perf_counter() - began
             try:
                 report = yield from run.report()
@@ -129,7 +129,7 @@ def _loop(
                 run.save(folder)
                 return
             if report.status != "running":
-                # Who hears of the end may delete the checkpoints.
+                # The receiver of the final report may delete the checkpoints.
                 run.writer.finish()
                 if folder is not None and report.status == "complete":
                     save_weights(folder, run)

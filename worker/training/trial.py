@@ -1,4 +1,4 @@
-"""One trial as a driver describes it: its run, behind the reports of the attempts before."""
+"""Runs one trial as a driver describes it, after replaying the reports of earlier attempts."""
 
 import logging
 from collections.abc import Callable, Generator
@@ -28,14 +28,14 @@ def trial_reports(
 def trial_turns(
     task: dict[str, Any], stop: Callable[[], bool] | None = None
 ) -> Generator[Report | Turn, None, None]:
-    """Run a trial and yield its reports, and the turn between them.
+    """Run a trial and yield its reports, with turns between them.
 
-    ``task`` is what ``worker.tune_trainable`` is given. What may be left out of it: ``threads``,
+    ``task`` is the argument of ``worker.tune_trainable``. Optional keys: ``threads``,
     torch's for a run on a CPU (0 = as they are), ``checkpoint_seconds`` between two checkpoints,
-    ``stopped_by``, whose requests to stop are heard, and ``measurement``. If ``stop`` is given, it
-    says when to stop instead of these requests. An attempt that goes on where another ended first
-    reports again what that one did. Without a final report a stop was requested; the checkpoint
-    stands.
+    ``stopped_by``, whose requests to stop are obeyed, and ``measurement``. If ``stop`` is given, it
+    decides when to stop instead of these requests. An attempt that resumes first yields the reports
+    of earlier attempts again. If there is no final report, a stop was requested and the checkpoint
+    is kept.
     """
     config = TrainConfig.model_validate({**task["config"], "device": task["device"]})
     measurement = task.get("measurement")

@@ -1,4 +1,4 @@
-"""Weight dynamics of a run: one step's worth before each report, and measured series."""
+"""Weight dynamics of a run: of one step before each report, and as measured series."""
 
 import math
 from typing import Any
@@ -20,7 +20,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Dynamics:
-    """Watches how far each layer's weight vectors move, and records it step by step if asked."""
+    """Measures how far each layer's weight vectors move; records every step on request."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Dynamics:
 
     @property
     def phase(self) -> Phase:
-        """What the record does around the next optimizer step: a graph holds one phase."""
+        """Return the phase of the record at the next optimizer step: a graph holds one phase."""
         return self._recorder.phase if self._recorder is not None else Phase.PASSED
 
     def replayed(self) -> None:
@@ -56,35 +56,35 @@ class Dynamics:
             self._recorder.replayed()
 
     def metrics(self) -> dict[str, float]:
-        """Per layer, of the last step before this report."""
+        """Return metrics per layer, of the last step before this report."""
         return self._meter.metrics()
 
     def final_metrics(self) -> dict[str, float]:
-        """What the whole record says, for the last report."""
+        """Return metrics of the whole record, for the last report."""
         return self._recorder.summary() if self._recorder is not None else {}
 
     def take_series(self) -> dict[str, Series]:
-        """Records since the last call."""
+        """Return the records since the last call."""
         return self._recorder.take_series() if self._recorder is not None else {}
 
     def provenance(self) -> dict[str, Any]:
-        """Which weight vectors the loss does not see the size of."""
+        """Return which weight vectors are scale-invariant."""
         return {"probe": self._recorder.probed} if self._recorder is not None else {}
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         recorder = self._recorder.state() if self._recorder is not None else None
         return {"meter": self._meter.state(), "recorder": recorder}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``."""
+        """Restore ``state``."""
         self._meter.load(state["meter"])
         if self._recorder is not None:
             self._recorder.load(state["recorder"])
 
 
 def probed(config: TrainConfig, model: nn.Module, batch: Batch) -> ProbeResult:
-    """Which weight vectors the config's loss does not see the size of."""
+    """Find the scale-invariant weight vectors of the config's loss."""
 
     def loss(network: nn.Module, images_and_labels: Batch) -> Tensor:
         logits = network(images_and_labels[0])
@@ -99,7 +99,7 @@ def probed(config: TrainConfig, model: nn.Module, batch: Batch) -> ProbeResult:
 def follow_curve(
     config: TrainConfig, model: nn.Module, optimizer: Optimizer, batch: Batch
 ) -> FollowCurve | None:
-    """Closed-loop control of alpha_v where the config has a curve to follow."""
+    """Make the closed-loop control of alpha_v if the config has a curve to follow."""
     if config.follow is None:
         return None
     found = probed(config, model, batch)
@@ -130,7 +130,7 @@ class Recorder:
             every=measurement.every,
             shadow_betas=measurement.shadow_betas,
             probe=found,
-            # It records the steps that ``every`` divides; counted from the window's start.
+            # It records steps divisible by ``every``, counted from the window's start.
             first_step=-measurement.start,
         )
 
@@ -148,7 +148,7 @@ class Recorder:
         self._effective.replayed()
 
     def take_series(self) -> dict[str, Series]:
-        """Records since the last call; they end before the first that is NaN or infinite."""
+        """Return the records since the last call, up to the first that is NaN or infinite."""
         record = self._effective.drain()
         named = {"effective_lr": record.effective_lr}
         if record.shadow_step:
@@ -167,7 +167,7 @@ class Recorder:
         }
 
     def summary(self) -> dict[str, float]:
-        """Gain A of the shadow moments and kappa of the balance law, where they were measured."""
+        """Return gain A of the shadow moments and kappa of the balance law, if measured."""
         metrics: dict[str, float] = {}
         if (gain := self._effective.gain()) is not None:
             metrics |= {"gain": gain.overall, "gradient_memory": gain.memory}

@@ -1,7 +1,7 @@
-"""Starts and ends of many attempts in one go: what a driver's writer needs to keep up.
+"""Starts and ends many attempts at once, so that a driver's writer keeps up.
 
-The same as ``start_attempt`` and ``finish_attempt``, one statement for all where those take one
-each.
+The same as ``start_attempt`` and ``finish_attempt``, with one statement for all attempts instead of
+one for each.
 """
 
 from collections import defaultdict
@@ -28,12 +28,12 @@ class AttemptVerbs(Database):
     def start_attempts(
         self, claim: Claim, numbers: Sequence[int], keys: Mapping[int, str] | None = None
     ) -> dict[int, int]:
-        """Note that trials start to run; return the id of each one's attempt by trial number.
+        """Record that trials start to run; return the id of each one's attempt by trial number.
 
-        See ``start_attempt``. ``keys`` holds the caller's name of each attempt by trial number: an
-        attempt that is there under its key is returned, whatever became of it since, so that a
-        start whose commit was in doubt may be repeated. Raises SweepStateConflict if a trial is
-        finished that has no such attempt.
+        See ``start_attempt``. ``keys`` holds the caller's key of each attempt by trial number: an
+        existing attempt with the key is returned, whatever its state, so that a start whose commit
+        was uncertain may be repeated. Raises SweepStateConflict if a trial without such an attempt
+        is finished.
         """
         if not numbers:
             return {}
@@ -75,7 +75,7 @@ class AttemptVerbs(Database):
             return found
 
     def finish_attempts(self, claim: Claim, ends: Sequence[AttemptEnd]) -> None:
-        """End attempts, and set what that means for their trials. See ``finish_attempt``.
+        """End attempts and set the resulting states of their trials. See ``finish_attempt``.
 
         An attempt, or a trial, that has ended already stays as it is.
         """
@@ -90,7 +90,7 @@ class AttemptVerbs(Database):
                 _finish(write, row, state, trial_state, cause, group)
 
     def open_attempts(self, sweep_id: str) -> dict[int, list[Attempt]]:
-        """Return the attempts, in order, at every trial that has yet to end, by trial number."""
+        """Return the attempts, in order, of every unfinished trial, by trial number."""
         query = (
             sa.select(attempts)
             .join(
@@ -137,7 +137,7 @@ def _finish(
 
 
 def _by_key(write: Write, sweep_id: str, keys: Mapping[int, str]) -> dict[int, int]:
-    """The attempts that are there already, by trial number."""
+    """Return the existing attempts with these keys, by trial number."""
     if not keys:
         return {}
     query = sa.select(attempts.c.trial, attempts.c.id).where(

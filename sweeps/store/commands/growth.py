@@ -1,4 +1,4 @@
-"""Has a sweep go further than it went: extend it, retry what failed, confirm what it found."""
+"""Reopens a finished sweep: extend, retry, confirm."""
 
 from collections.abc import Collection
 from typing import Any
@@ -19,18 +19,18 @@ _CONFIRM = "confirm"
 
 
 def confirmation_key(sweep_id: str, what: str) -> str:
-    """The idempotency key of a confirmation of a sweep; ``what`` tells its confirmations apart."""
+    """Make the idempotency key of a sweep's confirmation; ``what`` distinguishes confirmations."""
     return f"{_CONFIRM} {sweep_id} {what}"
 
 
 class GrowthVerbs(Database):
-    """More of a sweep that was submitted before."""
+    """Verbs that extend, retry or confirm an existing sweep."""
 
     def retry(self, sweep_id: str) -> Sweep:
         """Let every failed trial wait again and queue the sweep. No change if none has failed.
 
-        A driver at work takes them up (``reopened``). Raises SweepStateConflict for a sweep that is
-        cancelled or being cancelled.
+        A driver that runs the sweep finds them with ``reopened``. Raises SweepStateConflict for a
+        sweep that is cancelled or being cancelled.
         """
         with self._writing() as write:
             row = locked(write, sweep_id)
@@ -46,7 +46,7 @@ class GrowthVerbs(Database):
             return sweep_by_id(write.conn, sweep_id)
 
     def reopened(self, sweep_id: str, failed: Collection[int]) -> list[int]:
-        """Which of the trials that failed, by number, were let wait again since."""
+        """Return which of these failed trials, by number, wait again after a retry."""
         waiting = sa.select(trials.c.number).where(
             trials.c.sweep_id == sweep_id, trials.c.state == TrialState.WAITING.value
         )
@@ -63,10 +63,10 @@ class GrowthVerbs(Database):
     ) -> Sweep:
         """Give the sweep a larger spec and, if it has ended, queue it again.
 
-        Trials that the old budget cut off wait again. A driver at work goes on by the old spec; the
-        sweep is queued again when it is done. The same spec again changes nothing. The caller has
-        checked that the new spec differs only in its size, from ``was``: raises SweepStateConflict
-        if somebody else has changed it since, and for a cancelled sweep.
+        Trials that the old budget cut off wait again. A running driver continues with the old spec;
+        the sweep is queued again when it has finished. The same spec again changes nothing. The
+        caller has checked that the new spec differs from ``was`` only in its size: raises
+        SweepStateConflict if the spec has changed since, and for a cancelled sweep.
         """
         with self._writing() as write:
             row = locked(write, sweep_id)
@@ -74,8 +74,8 @@ class GrowthVerbs(Database):
                 raise does_not_go_on("extend", sweep_id, "cancelled")
             if was is not None and row.spec != was:
                 raise SweepStateConflict(
-                    f"cannot extend sweep {sweep_id}: its spec was changed meanwhile; look at it "
-                    "and ask again"
+                    f"cannot extend sweep {sweep_id}: its spec was changed meanwhile; check it and "
+                    "send the request again"
                 )
             if (row.spec, row.num_trials) == (json_safe(spec), num_trials):
                 return sweep_by_id(write.conn, sweep_id)

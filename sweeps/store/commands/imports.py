@@ -1,6 +1,6 @@
-"""Takes in sweeps that were run elsewhere: rows that no driver of ours has written.
+"""Imports sweeps that were run elsewhere, without a driver of this store.
 
-A whole sweep is one transaction, so nobody, and no runner, ever sees it half done or queued.
+A whole sweep is one transaction, so neither readers nor runners see it incomplete or queued.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class ImportedAttempt:
-    """One try at an imported trial."""
+    """One attempt at an imported trial."""
 
     state: TrialState
     started_at: datetime
@@ -49,7 +49,7 @@ class ImportedTrial:
     objective: float | None
     #: Latest value of every metric.
     metrics: dict[str, float]
-    #: (step, value) by name; all of it belongs to the last attempt.
+    #: (step, value) by name; all belong to the last attempt.
     curves: dict[str, list[tuple[int, float]]]
     step: int
     num_steps: int
@@ -57,22 +57,22 @@ class ImportedTrial:
     exit_cause: str
     #: At least one, in order.
     attempts: tuple[ImportedAttempt, ...]
-    #: Of the last attempt.
+    #: Provenance of the last attempt.
     provenance: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ImportedSweep:
-    """What an import made of one spec."""
+    """Result of importing the runs of one spec."""
 
     sweep: Sweep
-    #: Trials that it added, and failed ones that it replaced by a finished run of theirs.
+    #: Number of trials added, and of failed trials replaced by a finished run.
     added: int
     replaced: int
 
 
 class ImportVerbs(Database):
-    """Finished sweeps from elsewhere."""
+    """Verbs for finished sweeps from elsewhere."""
 
     def import_sweep(
         self,
@@ -85,10 +85,10 @@ class ImportVerbs(Database):
         notes: str,
         num_trials: int,
     ) -> ImportedSweep:
-        """Add trials to the sweep of this key, which is made if it is not there; it is complete.
+        """Add trials to the complete sweep of this key; create the sweep if it does not exist.
 
-        A trial that the sweep has (the same configuration and seed) stays as it is, unless it
-        failed and the new one did not. Raises SweepStateConflict while the sweep is not finished.
+        An existing trial (the same configuration and seed) stays unchanged, unless it failed and
+        the new one did not. Raises SweepStateConflict while the sweep is not finished.
         """
         with self._writing() as write:
             query = sa.select(sweeps.c.id).where(sweeps.c.idempotency_key == key).with_for_update()
@@ -113,14 +113,14 @@ class ImportVerbs(Database):
             return ImportedSweep(sweep_by_id(write.conn, sweep_id), added, replaced)
 
     def imported_sweep(self, key: str) -> Sweep | None:
-        """The sweep that was imported under this key, if it is there."""
+        """Return the sweep that was imported under this key, if it exists."""
         query = sa.select(sweeps).where(sweeps.c.idempotency_key == key)
         with self._reading() as conn:
             row = conn.execute(query).one_or_none()
         return None if row is None else sweep_of(row)
 
     def set_imported_result(self, sweep_id: str, result: dict[str, Any]) -> None:
-        """Store what analysis found in an imported sweep, unless it goes on by now."""
+        """Store the analysis of an imported sweep, unless the sweep has been continued."""
         with self._writing() as write:
             row = lock_sweep(write, sweep_id)
             if row is None or not SweepState(row.state).is_finished():
@@ -134,7 +134,7 @@ class ImportVerbs(Database):
 
 
 def _add(write: Write, sweep_id: str, found: Sequence[ImportedTrial]) -> tuple[int, int]:
-    """Insert what is new; how many trials were added and how many replaced."""
+    """Insert new trials; return how many were added and how many replaced."""
     query = sa.select(trials).where(trials.c.sweep_id == sweep_id)
     known = {(row.config_key, row.seed): row for row in write.conn.execute(query)}
     number = max((row.number for row in known.values()), default=-1) + 1
@@ -248,7 +248,7 @@ def _insert_curves(write: Write, sweep_id: str, attempt_id: int, trial: Imported
             "name_id": ids[plain_text(name)],
             "step": step,
             "value": value,
-            # When it was reported is not known better than this.
+            # The time of each report is not recorded; this is the best approximation.
             "at": began + (ended - began) * step // steps,
         }
         for seq, (step, name, value) in enumerate(values, start=1)
@@ -265,7 +265,7 @@ def _announce(write: Write, sweep_id: str, number: int, point: int, trial: Impor
 
 
 def _settle(write: Write, sweep_id: str, spec: dict[str, Any], num_trials: int) -> None:
-    """Set what a sweep says of itself once its trials are in."""
+    """Set the sweep's state, counts and reason after its trials are inserted."""
     done = sum(sweep_by_id(write.conn, sweep_id).trials.values())
     began, ended, took = write.conn.execute(
         sa.select(

@@ -1,4 +1,4 @@
-"""Who drives a sweep: claims with a lease, and a token that fences off whoever drove it before."""
+"""Claims on sweeps: a lease, and a fencing token that excludes earlier drivers."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -24,19 +24,19 @@ from sweeps.store.database.connection import Database, Write, json_safe, microse
 from sweeps.store.database.rows import time_of
 from sweeps.store.database.tables import runners, sweeps, trials
 
-#: How a runner gives a sweep back whose driver died.
+#: States to which a runner releases a sweep whose driver died.
 _TO_GO_ON = (SweepState.QUEUED, SweepState.FAILED)
-#: How long a runner is remembered after its last sign of life.
+#: How long a runner is listed after its last report.
 _FORGET_SECONDS = 86_400.0
 
-#: Asked with every submission, so made once.
+#: Built once, because every submission executes it.
 _RUNNERS = (
     sa.select(runners).where(runners.c.at >= sa.bindparam("since")).order_by(runners.c.at.desc())
 )
 
 
 class ClaimVerbs(Database):
-    """The runner's side of a sweep's life."""
+    """Verbs of runners: claim, renew, release."""
 
     def claim(
         self,
@@ -46,12 +46,12 @@ class ClaimVerbs(Database):
         *,
         driven: Collection[str] = (),
     ) -> Claim | None:
-        """Take the sweep that has waited longest, or one whose driver's lease ran out.
+        """Claim the sweep that has waited longest, or one whose driver's lease has expired.
 
-        What an earlier driver left running, or cut off at the end of a budget, waits again; its
-        attempts end as failed, "lost". ``driven`` are ids of sweeps whose drivers are known to
-        live: their leases may run out all the same, while a disk stands still.
-        Returns None if there is nothing to do.
+        Trials that an earlier driver left running, or cut off at the end of a budget, wait again;
+        their attempts end as failed, "lost". ``driven`` are ids of sweeps whose drivers are known
+        to be alive: they are not claimed although their leases may expire while a disk does not
+        respond. Returns None if no sweep needs a driver.
         """
         with self._writing() as write:
             self._carry_out_wishes(write)
@@ -79,7 +79,7 @@ class ClaimVerbs(Database):
                 raise LeaseLost(claim.sweep_id, claim.token)
 
     def requested(self, claim: Claim) -> Request:
-        """Return what a person asked of the sweep: "none", "pause" or "cancel".
+        """Return the user's request for the sweep: "none", "pause" or "cancel".
 
         Raises LeaseLost.
         """
@@ -94,13 +94,13 @@ class ClaimVerbs(Database):
     def release(
         self, claim: Claim, state: SweepState, reason: str, *, seen: Sweep | None = None
     ) -> bool:
-        """Give the sweep back: finished, paused, or queued for another runner.
+        """Release the sweep: finished, paused, or queued for another runner.
 
-        Trials that still run wait again if the sweep may go on, else they end with it. Nothing
-        happens, and False is returned, if people have asked for something, extended the sweep, or
-        let failed trials run again, since it was ``seen``. Without that, for a driver that died, a
-        sweep that was to go on is paused or cancelled if people asked for it. Raises LeaseLost;
-        repeating a release that worked changes nothing.
+        Running trials wait again if the sweep may continue, else they end with it. If users have
+        sent a request, extended the sweep, or retried failed trials since it was ``seen``, nothing
+        changes and the result is False. Without ``seen``, for a driver that died, a sweep that
+        would continue is paused or cancelled if users requested it. Raises LeaseLost; repeating a
+        successful release changes nothing.
         """
         with self._writing() as write:
             row = lock_sweep(write, claim.sweep_id)
@@ -126,14 +126,14 @@ class ClaimVerbs(Database):
             return True
 
     def explain_queued(self, reason: str, after_seconds: float = 2.0) -> int:
-        """Give sweeps that have been queued for longer this reason; return how many had another."""
+        """Set the reason of sweeps queued for longer than this; return how many were changed."""
         waited = sa.and_(
             sweeps.c.state == SweepState.QUEUED.value,
             sweeps.c.queued_at < microseconds() - int(after_seconds * 1e6),
             sweeps.c.reason != reason,
         )
         with self._reading() as conn:
-            # Asked every second, and mostly nothing is to be written.
+            # Called every second, and usually there is nothing to write.
             if conn.execute(sa.select(sweeps.c.id).where(waited).limit(1)).first() is None:
                 return 0
         with self._writing() as write:
@@ -145,9 +145,9 @@ class ClaimVerbs(Database):
             return len(ids)
 
     def report_runner(self, owner: str, info: dict[str, Any]) -> None:
-        """Leave a sign of life, and the shape of the cluster this runner sees."""
+        """Record that this runner is alive, and the resources of its cluster."""
         with self._writing() as write:
-            # A runner's name is new at every start: forget those that are gone.
+            # A runner has a new name at every start, so rows of ended runners are deleted.
             gone = runners.c.at < write.now - int(_FORGET_SECONDS * 1e6)
             write.conn.execute(sa.delete(runners).where((runners.c.owner == owner) | gone))
             row = {"owner": owner, "at": write.now, "info": json_safe(info)}
@@ -161,7 +161,7 @@ class ClaimVerbs(Database):
             return [Runner(row.owner, time_of(row.at), row.info) for row in found]
 
     def demands(self) -> list[Demand]:
-        """Return what each sweep that is driven now, and shall go on, has and wants."""
+        """Return the running and wanted trials of each driven sweep that is to continue."""
         last = (
             sa.select(sa.func.max(trials.c.started_at))
             .where(trials.c.sweep_id == sweeps.c.id)
@@ -180,7 +180,7 @@ class ClaimVerbs(Database):
     def _first_free(
         self, write: Write, kinds: Sequence[Kind], driven: Collection[str]
     ) -> sa.Row[Any, Any] | None:
-        """Lock a sweep that wants a driver; other runners pass it by."""
+        """Lock a sweep that needs a driver; other runners skip it."""
         is_running = sweeps.c.state == SweepState.RUNNING.value
         lapsed = sa.and_(is_running, self._is_lapsed(sweeps.c.lease_until))
         first = (
@@ -211,7 +211,7 @@ class ClaimVerbs(Database):
         ).one()
 
     def _carry_out_wishes(self, write: Write) -> None:
-        """A sweep whose driver died after being asked to stop must not be driven again."""
+        """Pause or cancel sweeps whose driver died before it carried out the request."""
         abandoned = (
             sa.select(sweeps)
             .where(
@@ -255,7 +255,7 @@ def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _was_changed(row: sa.Row[Any], seen: Sweep) -> bool:
-    """Whether people did something to a sweep since it was read."""
+    """Whether users changed a sweep since it was read."""
     retried = row.n_failed < seen.trials[TrialState.FAILED]
     return retried or (row.requested, row.spec) != (seen.requested, seen.spec)
 

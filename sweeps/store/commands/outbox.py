@@ -1,7 +1,7 @@
-"""What the mirror has yet to send, and its acknowledgements.
+"""Records that the mirror has not sent yet, and its acknowledgements.
 
-The metric table is the outbox: a cursor per attempt says how far it was sent, so an outage loses
-nothing and needs no memory.
+The metric table is the outbox: a cursor per attempt marks the last metric sent, so an outage loses
+no record and needs no memory.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _CHANGED = sweeps.c.revision > sweeps.c.mirrored_revision
 
 
 class MirrorVerbs(Database):
-    """The mirror's side of the record."""
+    """Verbs of the mirror."""
 
     def mirror_pending(
         self,
@@ -92,7 +92,7 @@ class MirrorVerbs(Database):
             )
 
     def mirror_sweep_sent(self, sweep_id: str, revision: int) -> None:
-        """Acknowledge a sweep as it was at ``revision``. A later change stays pending."""
+        """Acknowledge a sweep in the version ``revision``. A later change stays pending."""
         with self._writing() as write:
             write.conn.execute(
                 sa.update(sweeps)
@@ -101,7 +101,7 @@ class MirrorVerbs(Database):
             )
 
     def set_mirror(self, sweep_id: str, mirror: dict[str, Any]) -> None:
-        """Store what the mirror says of itself. Not itself a change to be mirrored."""
+        """Store the mirror's status, which is not itself a change to be mirrored."""
         with self._writing() as write:
             done = write.conn.execute(
                 sa.update(sweeps).where(sweeps.c.id == sweep_id).values(mirror=json_safe(mirror))
@@ -110,9 +110,9 @@ class MirrorVerbs(Database):
                 raise SweepNotFound(sweep_id)
 
     def set_mlflow_run(self, attempt_id: int, run_id: str) -> str:
-        """Tie an attempt to a run of the mirror; return the run it is tied to.
+        """Link an attempt to a run of the mirror; return the linked run.
 
-        The first one stands, so that a second mirror finds out and drops its own.
+        The first link stays, so that a second mirror notices it and drops its own run.
         """
         with self._writing() as write:
             write.conn.execute(
@@ -124,7 +124,7 @@ class MirrorVerbs(Database):
             return str(write.conn.execute(query).scalar_one_or_none() or run_id)
 
     def mirror_again(self, sweep_id: str) -> None:
-        """Forget what was sent of a sweep: after its experiment was deleted, send it all anew."""
+        """Mark a sweep as unsent after its experiment was deleted, so that all is sent again."""
         with self._writing() as write:
             write.conn.execute(
                 sa.update(attempts)
@@ -144,9 +144,9 @@ class MirrorVerbs(Database):
             return [attempt_of(row) for row in conn.execute(query)]
 
     def mirror_moved(self, address: str) -> None:
-        """Let links to a local server lead to ``address``, where it answers now.
+        """Change links to a local server to ``address``, its current address.
 
-        Its port may be another one at each start. Links to other machines stay, and so does every
+        Its port may differ at each start. Links to other machines stay, and so does every
         link if ``address`` is on another machine: that may be another server.
         """
         now = urlsplit(address)
@@ -164,13 +164,13 @@ class MirrorVerbs(Database):
                     write.conn.execute(row.values(mirror=mirror | {"url": moved}))
 
     def mirror_behind(self) -> list[str]:
-        """Return the ids of sweeps whose mirror says that it is behind."""
+        """Return the ids of sweeps whose mirror reports that it is behind."""
         behind = sweeps.c.mirror["behind_seconds"].as_float() > 0
         with self._reading() as conn:
             return list(conn.execute(sa.select(sweeps.c.id).where(behind)).scalars())
 
     def mirror_deleted(self, limit: int = 100) -> list[DeletedSweep]:
-        """Return deleted sweeps whose end the mirror has yet to hear of."""
+        """Return deleted sweeps whose deletion the mirror has not sent yet."""
         query = sa.select(deleted_sweeps).order_by(deleted_sweeps.c.at).limit(limit)
         with self._reading() as conn:
             return [
@@ -179,13 +179,13 @@ class MirrorVerbs(Database):
             ]
 
     def mirror_deleted_sent(self, sweep_id: str) -> None:
-        """Acknowledge that nothing of a deleted sweep runs on in MLflow."""
+        """Acknowledge that every MLflow run of a deleted sweep has ended."""
         with self._writing() as write:
             gone = deleted_sweeps.c.sweep_id == sweep_id
             write.conn.execute(sa.delete(deleted_sweeps).where(gone))
 
     def mirror_backlog(self) -> Backlog:
-        """Count what is unsent."""
+        """Count unsent records."""
         counts = sa.select(
             sa.func.count(), sa.func.sum(attempts.c.last_seq - attempts.c.mirror_seq)
         ).where(attempts.c.unmirrored)
@@ -209,6 +209,6 @@ def _pending_attempt(conn: sa.Connection, row: sa.Row[Any], max_metrics: int) ->
     ).one()
     sent = [MetricPoint(m.seq, m.name, m.step, m.value, m.at // 1000) for m in rows[:max_metrics]]
     more = len(rows) > max_metrics
-    # Numbers that a repeated batch skipped have no row: acknowledge them too.
+    # A repeated batch leaves numbers without a row; acknowledge them too.
     upto = sent[-1].seq if more else row.last_seq
     return PendingAttempt(trial_of(trial), attempt_of(row), sent, upto, more)

@@ -1,7 +1,7 @@
 """Records what trials report: metrics, per-step series, provenance, the latest values.
 
-Every write checks the claim's token, and may be repeated: a (attempt, metric, step) that is there
-stays as it is.
+Every write checks the claim's token, and may be repeated: an existing (attempt, metric, step) stays
+unchanged.
 """
 
 import math
@@ -21,7 +21,7 @@ from worker.report import Report
 
 
 class RecordVerbs(Database):
-    """The driver's side of measurements."""
+    """Verbs with which drivers record measurements."""
 
     def record(self, claim: Claim, number: int, attempt_id: int, reports: list[Report]) -> None:
         """Record an attempt's reports, see ``record_batch``."""
@@ -30,8 +30,8 @@ class RecordVerbs(Database):
     def record_batch(self, claim: Claim, batch: Sequence[TrialReports]) -> None:
         """Record reports of any number of trials in one transaction.
 
-        A (attempt, metric, step) that is already there is kept as it is. Values that are not
-        finite are left out; the attempt's provenance names them under "non_finite".
+        An existing (attempt, metric, step) stays unchanged. Values that are not finite are left
+        out; the attempt's provenance names them under "non_finite".
         """
         with self._writing() as write:
             row = fenced(write, claim)
@@ -96,11 +96,11 @@ def _insert_metrics(
 
 
 def _insert_points(write: Write, rows: list[dict[str, Any]]) -> None:
-    """Insert metric rows that are not there yet."""
+    """Insert metric rows that do not exist yet."""
     if write.conn.dialect.name == "sqlite":
         write.conn.execute(insert_new(write, metrics), rows)
         return
-    # One statement, where a list of rows would be a statement for each.
+    # One statement for all rows; a list of rows would be one statement for each.
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     write.conn.execute(_INSERT_COLUMNS, columns)
 
@@ -171,7 +171,7 @@ def _update_trial(
 
 
 def name_ids(write: Write, sweep_id: str, kind: str, names: set[str]) -> dict[str, int]:
-    """Return the id of each metric or series name of the sweep, giving new ones their id."""
+    """Return the id of each metric or series name of the sweep; new names get an id."""
     wanted = {plain_text(name) for name in names}
     mine = (metric_names.c.sweep_id == sweep_id) & (metric_names.c.kind == kind)
     query = sa.select(metric_names.c.name, metric_names.c.id).where(mine)

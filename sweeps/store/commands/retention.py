@@ -1,4 +1,4 @@
-"""What retention reads and removes: how trials stand, and progress events nobody will follow."""
+"""Retention's reads and writes: states of trials, and deletion of old progress events."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,14 +10,14 @@ from sweeps.store.database.connection import Database
 from sweeps.store.database.rows import time_of
 from sweeps.store.database.tables import events, sweeps, trials
 
-#: Events removed in one transaction: others write in between.
+#: Events removed in one transaction; other writers run between two of them.
 _CHUNK = 5000
 _FINISHED = [state.value for state in SweepState if state.is_finished()]
 
 
 @dataclass(frozen=True)
 class SweepFiles:
-    """A sweep as far as its files are concerned."""
+    """State of a sweep that decides about its files."""
 
     id: str
     state: SweepState
@@ -25,10 +25,10 @@ class SweepFiles:
 
 
 class RetentionVerbs(Database):
-    """The caretaker's side of the store."""
+    """Verbs of retention."""
 
     def sweep_states(self) -> list[SweepFiles]:
-        """Return every sweep's state, those that finished first at the front."""
+        """Return every sweep's state, in the order in which they finished."""
         query = sa.select(sweeps.c.id, sweeps.c.state, sweeps.c.finished_at)
         with self._reading() as conn:
             rows = conn.execute(query.order_by(sweeps.c.finished_at, sweeps.c.id)).all()
@@ -42,13 +42,13 @@ class RetentionVerbs(Database):
         ]
 
     def trial_states(self, sweep_id: str) -> dict[int, TrialState]:
-        """Return the state of every trial by number; {} for a sweep that is not there."""
+        """Return the state of every trial by number; {} for a sweep that does not exist."""
         query = sa.select(trials.c.number, trials.c.state).where(trials.c.sweep_id == sweep_id)
         with self._reading() as conn:
             return {row.number: TrialState(row.state) for row in conn.execute(query)}
 
     def old_progress(self, finished_before: datetime) -> int:
-        """Return how many progress events belong to sweeps that finished before."""
+        """Return how many progress events belong to sweeps that finished before this time."""
         with self._reading() as conn:
             count = sa.select(sa.func.count()).select_from(events).where(_old(finished_before))
             return int(conn.execute(count).scalar() or 0)

@@ -1,6 +1,6 @@
-"""Moves trials between states and keeps what follows from it current: counts, points, the best.
+"""Moves trials between states and updates the derived values: counts, points, the best.
 
-Every change of a trial's state goes through ``move_trials``, so that a page may read one row.
+Every change of a trial's state goes through ``move_trials``, so that a page can read one row.
 """
 
 import statistics
@@ -64,7 +64,7 @@ def move_trials(
     )
     moved = [row for row in before if row.state != to.value]
     count_trials(write, sweep.id, leave=Counter(row.state for row in moved), enter={to: len(moved)})
-    # A trial that starts changes no mean; retrying a finished one takes its value away.
+    # Starting a trial changes no mean; retrying a finished one removes its value.
     means_change = to.is_finished() or any(TrialState(row.state).is_finished() for row in before)
     refresh_points(write, sweep, {row.point for row in before}, means_change=means_change)
     for row in moved:
@@ -102,7 +102,7 @@ def count_trials(
 def refresh_points(
     write: Write, sweep: sa.Row[Any], numbers: Iterable[int], *, means_change: bool = True
 ) -> None:
-    """Bring the named points and the sweep's best up to date with their trials."""
+    """Update the named points and the sweep's best from their trials."""
     for chunk in _chunks(sorted(numbers)):
         query = sa.select(trials.c.point, trials.c.state, trials.c.objective).where(
             trials.c.sweep_id == sweep.id, trials.c.point.in_(chunk)
@@ -121,9 +121,9 @@ def refresh_points(
 
 
 def _summary(replicates: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
-    """Mean, deviation and state of a point.
+    """Return mean, deviation and state of a point.
 
-    A point with a diverged or pruned replicate has no mean: the mean of the seeds that survived
+    A point with a diverged or pruned replicate has no mean: the mean of the remaining seeds
     would make an unstable point look good.
     """
     states = {TrialState(state) for state, _ in replicates}
@@ -193,8 +193,8 @@ def close_attempts(
 ) -> None:
     """End every attempt of the sweep (or of one trial) that still counts as running.
 
-    ``lease_until``: when the lease of their driver ran out. A machine that was off for a night
-    trained nothing in it, so they end there.
+    ``lease_until``: when the lease of their driver expired. The attempts end at this time, because
+    a machine that was off for a night did not train.
     """
     end = write.now if lease_until is None else min(write.now, lease_until)
     finished_at = sa.case((attempts.c.started_at > end, attempts.c.started_at), else_=end)

@@ -1,4 +1,4 @@
-"""What people do with sweeps: create, list, label, stop, go on, delete."""
+"""Requests of users: create, list, label, stop, resume and delete sweeps."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ _OPEN_TRIALS = (TrialState.WAITING.value, TrialState.RUNNING.value)
 
 
 class SweepVerbs(Database):
-    """The service's side of a sweep's life."""
+    """Verbs of the service: create, list, label, stop, resume, delete."""
 
     def create_sweep(
         self,
@@ -53,9 +53,9 @@ class SweepVerbs(Database):
     ) -> tuple[Sweep, bool]:
         """Queue a sweep; return it and whether it is new.
 
-        The same key with the same body returns the sweep that the key created, whatever became
-        of it since. Raises IdempotencyConflict for another body. ``submitted`` is the spec as it
-        was sent, where more has been filled in since: it tells bodies apart.
+        The same key with the same body returns the sweep that the key created, whatever its state.
+        Raises IdempotencyConflict for another body. ``submitted`` is the spec as it was sent, if
+        values have been filled in since; bodies are compared by it.
         """
         labels = sorted(set(tags))
         body = {"kind": kind, "spec": spec, "name": name, "tags": labels, "notes": notes}
@@ -71,7 +71,7 @@ class SweepVerbs(Database):
             return sweep_of(row), True
 
     def has_key(self, idempotency_key: str) -> bool:
-        """Whether some sweep was created under this key."""
+        """Whether a sweep was created under this key."""
         key = sweeps.c.idempotency_key == plain_text(idempotency_key)
         with self._reading() as conn:
             return conn.execute(sa.select(sweeps.c.id).where(key)).first() is not None
@@ -128,11 +128,11 @@ class SweepVerbs(Database):
             return sweep_by_id(write.conn, sweep_id)
 
     def request(self, sweep_id: str, wish: Request) -> Sweep:
-        """Ask to "pause", "cancel" or "delete": done at once, or by the driver that is at work.
+        """Request "pause", "cancel" or "delete": done immediately, or by the sweep's driver.
 
-        A sweep that is to be deleted is cancelled and marked: see ``to_be_deleted``. Asking again
-        changes nothing. Raises SweepStateConflict for a pause or cancel of a sweep that has ended
-        otherwise.
+        A sweep that is to be deleted is cancelled and marked: see ``to_be_deleted``. Repeating a
+        request changes nothing. Raises SweepStateConflict for a pause or cancel of a sweep that has
+        ended otherwise.
         """
         with self._writing() as write:
             row = locked(write, sweep_id)
@@ -150,9 +150,9 @@ class SweepVerbs(Database):
             return sweep_by_id(write.conn, sweep_id)
 
     def resume(self, sweep_id: str) -> Sweep:
-        """Queue a paused or failed sweep again. Waiting trials go on; failed ones stay failed.
+        """Queue a paused or failed sweep again. Waiting trials continue; failed ones stay failed.
 
-        No change for one that is queued or running; takes back a pause that was asked for.
+        No change for a queued or running sweep, except that a requested pause is revoked.
         Raises SweepStateConflict for a complete or cancelled sweep.
         """
         with self._writing() as write:
@@ -168,7 +168,7 @@ class SweepVerbs(Database):
             return sweep_by_id(write.conn, sweep_id)
 
     def delete_sweep(self, sweep_id: str) -> None:
-        """Delete a finished sweep and everything recorded of it.
+        """Delete a finished sweep and all its records.
 
         Raises SweepStateConflict while it is not finished: cancel it first.
         """
@@ -183,7 +183,7 @@ class SweepVerbs(Database):
             write.conn.execute(sa.delete(sweeps).where(sweeps.c.id == sweep_id))
 
     def to_be_deleted(self) -> list[str]:
-        """Ids of sweeps that have ended and that somebody asked to delete."""
+        """Return the ids of ended sweeps with a request to delete them."""
         marked = sweeps.c.requested == "delete"
         ended = sweeps.c.state.in_([state.value for state in SweepState if state.is_finished()])
         with self._reading() as conn:
@@ -202,12 +202,12 @@ _WISHED = {
     "cancel": SweepState.CANCELLED,
     "delete": SweepState.CANCELLED,
 }
-#: Wishes that are not taken back, the later one the stronger.
+#: Requests that cannot be revoked; a later one in this list is the stronger.
 _FINAL = ("cancel", "delete")
 
 
 def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:
-    """Pause or cancel a sweep that no driver works on, and fence off any driver it had."""
+    """Pause or cancel a sweep without a driver, and fence off its earlier driver."""
     to = _WISHED[wish]
     if to == SweepState.CANCELLED:
         close_attempts(
@@ -240,7 +240,7 @@ def carry_out(write: Write, row: sa.Row[Any], wish: str) -> None:
 
 
 def _ask(write: Write, row: sa.Row[Any], wish: str) -> None:
-    """Leave a wish for the driver. A cancel stands: a later pause does not soften it."""
+    """Record a request for the driver. A later pause does not replace a cancel."""
     if row.requested == wish or (row.requested in _FINAL and wish != "delete"):
         return
     relabel(write, row.id, requested=wish)
@@ -248,7 +248,7 @@ def _ask(write: Write, row: sa.Row[Any], wish: str) -> None:
 
 
 def left_of(wish: str) -> Request:
-    """What is still asked of a sweep whose driver has stopped for a wish."""
+    """Return the request that remains after a driver has stopped for a request."""
     return "delete" if wish == "delete" else "none"
 
 
@@ -260,7 +260,7 @@ def queue_again(write: Write, row: sa.Row[Any], reason: str) -> None:
 
 
 def relabel(write: Write, sweep_id: str, **values: Any) -> None:
-    """Set columns that people see; the mirror sends them again."""
+    """Set columns that users see; the mirror sends them again."""
     write.conn.execute(
         sa.update(sweeps)
         .where(sweeps.c.id == sweep_id)
@@ -269,7 +269,7 @@ def relabel(write: Write, sweep_id: str, **values: Any) -> None:
 
 
 def _note_deleted(write: Write, row: sa.Row[Any]) -> None:
-    """Leave word for the mirror, which may not run now, that MLflow must hear of the end."""
+    """Record for the mirror, which may not run now, that the end must be sent to MLflow."""
     where = (row.mirror or {}).get("experiment_id")
     note = {"sweep_id": row.id, "name": row.name, "experiment_id": where, "at": write.now}
     write.conn.execute(sa.insert(deleted_sweeps).values(note))
@@ -295,7 +295,7 @@ def sweep_by_id(conn: sa.Connection, sweep_id: str) -> Sweep:
 def new_sweep(
     body: dict[str, Any], body_hash: str, num_trials: int | None, idempotency_key: str | None
 ) -> dict[str, Any]:
-    """The columns of a sweep that nobody has worked on, but for its times."""
+    """Return the columns of a new sweep, except its times."""
     objective = body["spec"].get("objective") or {}
     return {
         **{key: json_safe(value) for key, value in body.items()},
@@ -309,7 +309,7 @@ def new_sweep(
     }
 
 
-#: Made once: SQLAlchemy takes longer to build it than the database to run it.
+#: Built once, because SQLAlchemy takes longer to build it than the database to run it.
 _INSERT = {
     name: insert(sweeps)
     .on_conflict_do_nothing(index_elements=["idempotency_key"])

@@ -1,7 +1,7 @@
-"""What a driver does with trials: add them, start and finish attempts, store results.
+"""Writes of drivers: add trials, start and finish attempts, store results.
 
-Every write checks the claim's token, and may be repeated after StoreUnavailable: what was written
-the first time is not written twice.
+Every write checks the claim's token, and may be repeated after StoreUnavailable without writing
+twice.
 """
 
 import math
@@ -22,13 +22,13 @@ from sweeps.store.database.tables import attempts, param_values, points, sweeps,
 
 
 class TrialVerbs(Database):
-    """The driver's side of trials and their attempts."""
+    """Verbs with which drivers write trials and their attempts."""
 
     def add_trials(self, claim: Claim, new: Sequence[NewTrial]) -> list[Trial]:
         """Add trials, in order; return each with its number.
 
-        A configuration and seed that the sweep already has is not added again: its trial is
-        returned, whatever its state.
+        If the sweep already has a configuration and seed, the existing trial is returned, whatever
+        its state.
         """
         with self._writing() as write:
             row = fenced(write, claim)
@@ -45,7 +45,7 @@ class TrialVerbs(Database):
             return [by_key[key] for key in keys]
 
     def start_attempt(self, claim: Claim, number: int) -> Attempt:
-        """Note that a trial starts to run; return the attempt to report under.
+        """Record that a trial starts to run; return the attempt to report under.
 
         Returns the attempt this driver already has running on the trial, if any. Raises
         SweepStateConflict for a trial that is finished.
@@ -88,7 +88,7 @@ class TrialVerbs(Database):
         trial_state: TrialState,
         objective: float | None = None,
     ) -> None:
-        """End an attempt, and set what it means for its trial (waiting: it will be tried again).
+        """End an attempt and set its trial's state (waiting: it will be tried again).
 
         ``objective`` replaces the last reported one if it is finite.
         """
@@ -125,14 +125,14 @@ class TrialVerbs(Database):
         return self._end_waiting(claim, TrialState.FAILED, reason)
 
     def finish_waiting(self, claim: Claim, number: int, state: TrialState, reason: str) -> None:
-        """End one trial that waits without a further attempt. No change if it does not wait."""
+        """End a waiting trial without a further attempt. No change if it does not wait."""
         with self._writing() as write:
             row = fenced(write, claim)
             which = (trials.c.number == number) & (trials.c.state == TrialState.WAITING.value)
             move_trials(write, row, which, state, exit_cause=plain_text(reason))
 
     def set_result(self, claim: Claim, result: dict[str, Any]) -> None:
-        """Store what analysis or matching found, replacing what it found before."""
+        """Store the result of analysis or matching, replacing the earlier one."""
         with self._writing() as write:
             row = fenced(write, claim)
             write.conn.execute(
@@ -143,7 +143,7 @@ class TrialVerbs(Database):
             write.event(row.id, "result", json_safe(result))
 
     def set_reason(self, claim: Claim, reason: str) -> None:
-        """Say what a running sweep waits for, as in "waiting for resources"; "" for nothing."""
+        """Set what a running sweep waits for, as in "waiting for resources"; "" for nothing."""
         with self._writing() as write:
             row = fenced(write, claim)
             if row.reason == reason:
@@ -163,7 +163,7 @@ class TrialVerbs(Database):
 
 
 def insert_new(write: Write, table: sa.Table) -> Any:
-    """Return an INSERT that leaves out rows that are already there, in the database's dialect."""
+    """Return an INSERT that skips existing rows, in the database's dialect."""
     insert = sqlite.insert if write.conn.dialect.name == "sqlite" else postgresql.insert
     return insert(table).on_conflict_do_nothing()
 

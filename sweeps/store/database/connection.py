@@ -1,4 +1,4 @@
-"""The store's connection to its database: engines, transactions, and errors in our own words."""
+"""The store's connection to its database: engines, transactions, and the store's errors."""
 
 import json
 import math
@@ -18,11 +18,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Timeout
 from sweeps.errors import StoreUnavailable, SweepsError
 from sweeps.store.database import tables
 
-#: How long a writer waits for another before it gives up, in seconds (SQLite).
+#: Seconds that a writer waits for another before it gives up (SQLite).
 BUSY_SECONDS = 30.0
-#: How long PostgreSQL may take to take a connection up, in whole seconds.
+#: Whole seconds that PostgreSQL may take to accept a connection.
 CONNECT_SECONDS = 5
-#: Seconds. A lease that ends later was taken before the clock was set back.
+#: Seconds. A lease that expires later was taken before the clock was set back.
 LONGEST_LEASE = 3600.0
 #: PostgreSQL's lock that makes event ids appear in the order of their commits.
 _EVENT_LOCK = 0x6E6473
@@ -30,7 +30,7 @@ _EVENT_LOCK = 0x6E6473
 
 @dataclass
 class Write:
-    """One write transaction. Its events are written at its end, in one go."""
+    """One write transaction. Its events are written together at its end."""
 
     conn: sa.Connection
     #: Microseconds since 1970.
@@ -38,7 +38,7 @@ class Write:
     _events: list[dict[str, Any]] = field(default_factory=list)
 
     def event(self, sweep_id: str, kind: str, data: dict[str, Any]) -> None:
-        """Announce something that this transaction does."""
+        """Add an event of this transaction."""
         self._events.append({"sweep_id": sweep_id, "at": self.now, "kind": kind, "data": data})
 
     def flush(self) -> None:
@@ -74,13 +74,13 @@ class Database:
         self.url = url
         self._is_sqlite = parsed.drivername == "sqlite"
         self._outer = threading.local()
-        # SQLite has one writer at a time and lets others poll, longer and longer; threads of this
-        # process wait their turn here instead.
+        # SQLite has one writer at a time and lets others poll at growing intervals; threads of this
+        # process wait here instead.
         self._turn = threading.Lock() if self._is_sqlite else None
         self._engine = _sqlite(parsed) if self._is_sqlite else _postgres(parsed)
 
     def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
         self._engine.dispose()
 
     def health(self) -> None:
@@ -89,7 +89,7 @@ class Database:
             conn.execute(sa.select(tables.sweeps.c.id).limit(1))
 
     def has_tables(self) -> bool:
-        """Whether ``migrate`` has been here; not in an empty database. Raises StoreUnavailable."""
+        """Whether ``migrate`` has created the tables. Raises StoreUnavailable."""
         with self._reading() as conn:
             return sa.inspect(conn).has_table(tables.sweeps.name)
 
@@ -100,7 +100,7 @@ class Database:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make all that this thread writes within the block one transaction."""
+        """Combine all writes of this thread within the block into one transaction."""
         with self._writing() as write:
             self._outer.write = write
             try:
@@ -123,7 +123,7 @@ class Database:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be this process's only writer, where the database has but one."""
+        """Be this process's only writer if the database allows only one."""
         if self._turn is None:
             yield
             return
@@ -135,20 +135,20 @@ class Database:
             self._turn.release()
 
     def _clock(self) -> Any:
-        """The time that leases are compared with: the database's own where machines share it."""
+        """Return the time to compare leases with: the database's if machines share it."""
         if self._is_sqlite:
             return microseconds()
         seconds = sa.extract("epoch", sa.func.clock_timestamp())
         return sa.cast(seconds * 1_000_000, sa.BigInteger)
 
     def _is_lapsed(self, lease_until: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-        """Whether a lease has run out: it is over, or the clock was set back since it was taken."""
+        """Whether a lease has expired, or the clock was set back since it was taken."""
         now = self._clock()
         return sa.or_(lease_until < now, lease_until > now + int(LONGEST_LEASE * 1e6))
 
 
 def microseconds() -> int:
-    """Now, in microseconds since 1970."""
+    """Return the current time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
@@ -188,12 +188,12 @@ def _sqlite(url: sa.URL) -> sa.Engine:
 
     @engine_event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: Any) -> None:
-        # Leave BEGIN to us: the driver would start transactions too late to be snapshots.
+        # This class sends BEGIN: the driver would start transactions too late to be snapshots.
         connection.isolation_level = None
         for pragma in (
             f"busy_timeout={int(BUSY_SECONDS * 1000)}",
             "journal_mode=WAL",
-            # Survives a killed process without, and a power cut with, an fsync per commit.
+            # An fsync per commit, so that commits survive a power cut, not only a killed process.
             "synchronous=FULL",
             "foreign_keys=ON",
         ):
@@ -221,13 +221,13 @@ def _postgres(url: sa.URL) -> sa.Engine:
 
 _to_json = partial(json.dumps, separators=(",", ":"), allow_nan=False)
 
-#: SQLSTATE classes that say nothing about the statement: connection, resources, operator, system.
+#: SQLSTATE classes whose cause is not the statement: connection, resources, operator, system.
 _ENVIRONMENT = ("08", "53", "57", "58", "40", "25006")
 
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """Turn a database that cannot be reached or written into StoreUnavailable."""
+    """Turn errors of a database that cannot be reached or written into StoreUnavailable."""
     try:
         yield
     except SweepsError:
@@ -243,11 +243,11 @@ def _own_errors() -> Iterator[None]:
 
 
 def _is_environment(error: DBAPIError) -> bool:
-    """Whether the database is to blame, and not the statement or its values."""
+    """Whether the database is the cause, not the statement or its values."""
     if error.connection_invalidated:
         return True
     if isinstance(error.orig, sqlite3.Error):
-        # A damaged or foreign file is a plain DatabaseError; its subclasses blame the statement.
+        # A damaged or foreign file raises DatabaseError itself; its subclasses mean the statement.
         return type(error.orig) in (sqlite3.OperationalError, sqlite3.DatabaseError)
     state: str | None = getattr(error.orig, "sqlstate", None)
     if state is None:

@@ -1,6 +1,6 @@
 """Pages of a listing by key, not by offset: each page is one range scan of an index.
 
-A cursor is the last row's sort key as text, so rows that arrive meanwhile move nothing.
+A cursor is the last row's sort key as text, so new rows do not shift the pages.
 """
 
 import base64
@@ -24,7 +24,7 @@ _ID = re.compile(r"[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Sort:
-    """``-created_at`` taken apart."""
+    """A sort such as ``-created_at``, parsed."""
 
     key: str
     descending: bool
@@ -35,7 +35,7 @@ class Sort:
 
 @dataclass(frozen=True)
 class Position:
-    """The last row of a page: its sort value (None: among rows without one) and its tie."""
+    """The last row of a page: its sort value (None: it has none) and its tie."""
 
     value: float | int | str | None
     tie: int | str
@@ -92,14 +92,14 @@ def _is(value: Any, kind: type) -> bool:
 
 @dataclass(frozen=True)
 class Listing:
-    """What a listing may be sorted by. ``tie`` is unique within the listing and orders equals.
+    """Sort keys of a listing. ``tie`` is unique within the listing and orders equal values.
 
     Rows without a value come last in both directions.
     """
 
     keys: dict[str, sa.Column[Any]]
     tie: sa.Column[Any]
-    #: What holds for every row with a value, if that tells the database which index to follow.
+    #: A condition true for every row with a value, which makes the database use the right index.
     present: tuple[sa.ColumnElement[bool], ...] = ()
     #: Equal to ``tie`` for those, in the same index.
     present_tie: sa.Column[Any] | None = None
@@ -171,7 +171,7 @@ def _directed(order: Sort, *columns: sa.Column[Any]) -> list[sa.ColumnElement[An
 
 
 def check_id(sweep_id: str) -> None:
-    """Raise SweepNotFound for what cannot be an id, before a database sees it."""
+    """Raise SweepNotFound for text that cannot be an id, before a query with it."""
     if not _ID.fullmatch(sweep_id):
         raise SweepNotFound(plain_text(sweep_id))
 

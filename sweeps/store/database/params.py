@@ -1,4 +1,4 @@
-"""Sampled values in a table of their own: what a listing is sorted by, from an index."""
+"""Sampled values in a separate table with an index, by which listings are sorted."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ from sweeps.errors import InvalidSort
 from sweeps.store.database.paging import Listing
 from sweeps.store.database.tables import param_values
 
-#: How a sort by a sampled value begins.
+#: Prefix of a sort by a sampled value.
 PREFIX = "params."
 
 Owner = Literal["trial", "point"]
 
 
 def value_rows(owner: Owner, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows that the params of a trial's or a point's row become."""
+    """Return the rows for the params of a trial's or a point's row."""
     return [
         {
             "sweep_id": row["sweep_id"],
@@ -31,11 +31,11 @@ def value_rows(owner: Owner, row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _as_columns(value: Any) -> dict[str, Any]:
-    """Numbers, true and false in one column, words and lists in the other; none in neither."""
+    """Put numbers, true and false in one column, words and lists in the other; none in neither."""
     if isinstance(value, int | float):
         return {"as_number": float(value), "as_text": None}
     text = value if isinstance(value, str) or value is None else json.dumps(value)
-    # A cursor has to hold it; a longer one is a schedule, which nobody sorts by.
+    # Cut, because a cursor contains the value; longer values are schedules, not sorted by.
     return {"as_number": None, "as_text": None if text is None else text[:200]}
 
 
@@ -52,9 +52,9 @@ def by_param(
     sweep_id: str,
     sort: str,
 ) -> tuple[Listing, sa.Select[Any]]:
-    """The listing and the query that a sort by a sampled value needs.
+    """Return the listing and the query for a sort by a sampled value.
 
-    Rows without such a value come last. Raises InvalidSort for a name that none of them has.
+    Rows without such a value come last. Raises InvalidSort if no row has the name.
     """
     key = sort.removeprefix("-")
     mine = (
@@ -68,13 +68,13 @@ def by_param(
         raise InvalidSort(sort, sorted([*listing.keys, *known]))
     on = sa.and_(*mine, param_values.c.owner_number == listing.tie)
     joined = query.add_columns(column).select_from(listing.tie.table.outerjoin(param_values, on))
-    # Makes an inner join of it where there is a value, so that the order comes from the index.
+    # An inner join for rows with a value, so that the order comes from the index.
     tie = param_values.c.owner_number
     return Listing({**listing.keys, key: column}, listing.tie, mine, tie), joined
 
 
 def _column(conn: sa.Connection, mine: tuple[sa.ColumnElement[bool], ...]) -> sa.Column[Any] | None:
-    """The column that holds a field's values: numbers if there is one; None for no field."""
+    """Return the column of a field's values: numbers if it has one; None for an unknown field."""
     query = sa.select(param_values.c.as_number).where(*mine)
     numbers = query.where(param_values.c.as_number.is_not(None)).limit(1)
     if conn.execute(numbers).first() is not None:

@@ -1,4 +1,4 @@
-"""Rows of the tables as records."""
+"""Converts rows of the tables to records."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Brings a database's tables to this version of the program."""
+"""Migrates a database's tables to this version of the program."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _MIGRATION_LOCK = 0x6E6474
 
 
 def migrate(conn: sa.Connection) -> None:
-    """Run the migrations that the database has not had, inside the connection's transaction.
+    """Run the missing migrations inside the connection's transaction.
 
     Raises StoreIsNewer.
     """
@@ -30,7 +30,7 @@ def migrate(conn: sa.Connection) -> None:
 
 
 def require_known(conn: sa.Connection) -> None:
-    """Raise StoreIsNewer where a newer version of this program has changed the tables."""
+    """Raise StoreIsNewer if a newer version of this program has changed the tables."""
     _is_up_to_date(conn)
 
 

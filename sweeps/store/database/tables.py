@@ -1,7 +1,7 @@
-"""The tables of the store. Times are microseconds since 1970, UTC; columns of both databases alike.
+"""The tables of the store, the same for both databases. Times are microseconds since 1970, UTC.
 
 ``sweeps`` 1 - n ``points`` and ``trials``; a trial 1 - n ``attempts``; an attempt 1 - n ``metrics``
-and ``series``. What a page sorts by is a column with an index.
+and ``series``. Every sort key of a page is a column with an index.
 """
 
 from sqlalchemy import (
@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-#: SQLite counts up only a column whose type is spelled INTEGER.
+#: SQLite autoincrements only a column whose type is spelled INTEGER.
 GrowingId = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -72,7 +72,7 @@ sweeps = Table(
     Column("trial_seconds", Double, nullable=False, default=0.0),
     Column("best", JSON(none_as_null=True)),
     Column("result", JSON(none_as_null=True)),
-    # The mirror's side: what changed, and how much of it was sent.
+    # For the mirror: what changed, and how much of it was sent.
     Column("revision", BigInteger, nullable=False, default=1),
     Column("mirrored_revision", BigInteger, nullable=False, default=0),
     Column("mirror", JSON(none_as_null=True)),
@@ -108,7 +108,7 @@ points = Table(
     Column("sd", Double),
     Column("n", Integer, nullable=False, default=0),
     Column("state", String(10), nullable=False, default="waiting"),
-    # No replicate waits or runs: the mean will not move any more.
+    # No replicate waits or runs: the mean is final.
     Column("settled", Boolean, nullable=False, default=False),
     Index("ix_points_mean", "sweep_id", "mean", "number"),
     Index("ix_points_sd", "sweep_id", "sd", "number"),
@@ -121,11 +121,11 @@ param_values = Table(
     "param_values",
     metadata,
     Column("sweep_id", String(12), ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True),
-    # "trial" or "point", and its number: a listing of either follows its own part of an index.
+    # "trial" or "point", and its number: a listing of either uses its own part of an index.
     Column("owner", String(5), primary_key=True),
     Column("name", Text, primary_key=True),
     Column("owner_number", Integer, primary_key=True, autoincrement=False),
-    # One of them, or neither for a value that is none.
+    # One of the two, or neither if the value is none.
     Column("as_number", Double),
     Column("as_text", Text),
     Index("ix_param_values_number", "sweep_id", "owner", "name", "as_number", "owner_number"),
@@ -171,7 +171,7 @@ attempts = Table(
     Column("sweep_id", String(12), nullable=False),
     Column("trial", Integer, nullable=False),
     Column("number", Integer, nullable=False),
-    # Its driver's name for it: a start whose commit was in doubt is found again by it.
+    # Key given by its driver, which finds a start whose commit was uncertain.
     Column("key", String(32)),
     Column("token", BigInteger, nullable=False),
     Column("state", String(10), nullable=False),
@@ -180,7 +180,7 @@ attempts = Table(
     Column("exit_cause", Text, nullable=False, default=""),
     Column("provenance", JSON, nullable=False),
     Column("last_seq", BigInteger, nullable=False, default=0),
-    # The mirror's side: sent up to this metric, in this state, to this run.
+    # For the mirror: sent up to this metric, in this state, to this run.
     Column("mlflow_run_id", Text),
     Column("mirror_seq", BigInteger, nullable=False, default=0),
     Column("mirror_state", String(10), nullable=False, default=""),
@@ -197,7 +197,7 @@ attempts = Table(
         sqlite_where=text("unmirrored"),
         postgresql_where=text("unmirrored"),
     ),
-    # A deleted attempt's id must never come back: its metrics are told apart by it.
+    # Ids of deleted attempts must not be reused: metrics belong to an attempt by its id.
     sqlite_autoincrement=True,
 )
 
@@ -219,7 +219,7 @@ metrics = Table(
     Column(
         "attempt_id", BigInteger, ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True
     ),
-    # Counts up within an attempt: what the mirror has sent is everything up to one of them.
+    # Counts up within an attempt: the mirror has sent every metric up to one such number.
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("name_id", BigInteger, nullable=False),
     Column("step", BigInteger, nullable=False),
@@ -262,13 +262,13 @@ runners = Table(
     Column("info", JSON, nullable=False),
 )
 
-#: What was deleted before the mirror heard of its end.
+#: Sweeps that were deleted before the mirror sent their end.
 deleted_sweeps = Table(
     "deleted_sweeps",
     metadata,
     Column("sweep_id", String(12), primary_key=True),
     Column("name", Text, nullable=False),
-    # Where the mirror had put it, if the store knew.
+    # Its experiment in MLflow, if known.
     Column("experiment_id", Text),
     Column("at", BigInteger, nullable=False),
 )

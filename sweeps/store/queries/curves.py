@@ -1,7 +1,7 @@
 """Curves: metrics and per-step series of trials, joined over attempts, and means over seeds.
 
-An attempt that resumes a trial takes over from its own first step on, so no step appears twice
-and what a lost attempt did beyond its last checkpoint does not count.
+An attempt that resumes a trial replaces the earlier one from its own first step on, so no step
+appears twice and steps of a lost attempt after its last checkpoint do not count.
 """
 
 import statistics
@@ -22,7 +22,7 @@ Curve = list[tuple[int, float]]
 
 
 class CurveVerbs(Database):
-    """Reading what was measured along the way."""
+    """Verbs that read curves."""
 
     def metric_names(self, sweep_id: str) -> list[str]:
         """Return the names of every metric that a trial of the sweep reported, sorted."""
@@ -113,7 +113,7 @@ def _curves(
     if names is not None:
         wanted = wanted.where(metric_names.c.name.in_(list(names)))
     name_of = {row.id: row.name for row in conn.execute(wanted)}
-    # Attempts first: in one join a database may read every metric of the name to find a few.
+    # Attempts first: for one join a database might read every metric of the name to find a few.
     tries = (
         sa.select(attempts.c.id, attempts.c.trial, attempts.c.number)
         .join(
@@ -152,7 +152,7 @@ def _mean_curve(point: int, seeds: Sequence[Curve], max_points: int) -> PointCur
 
 
 def _joined(rows: Iterable[sa.Row[Any]]) -> list[Series]:
-    """Join the parts of all attempts, latest attempt first in ``rows``, each by its start."""
+    """Join the parts of all attempts by their starts; ``rows`` has the latest attempt first."""
     parts: list[Series] = []
     taken_from: int | None = None
     for part_of_attempt in _by_attempt(rows):

@@ -1,4 +1,4 @@
-"""Reads that gather a few things from many trials: attempts by trial, sweeps by shape."""
+"""Reads over many trials or sweeps: attempts by trial, sweeps by shape."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _CHUNK = 500
 
 
 class LookupVerbs(Database):
-    """Reading across trials and sweeps, in few statements."""
+    """Verbs that read across trials and sweeps, in few statements."""
 
     def attempts_of(self, sweep_id: str, numbers: Sequence[int]) -> dict[int, list[Attempt]]:
         """Return the attempts of trials, oldest first, by the trial's number."""
@@ -53,7 +53,7 @@ class LookupVerbs(Database):
     ) -> list[Sweep]:
         """Return the sweeps and matches that completed last, newest first.
 
-        ``with_trials``: only those of which a trial is complete.
+        ``with_trials``: only those with a complete trial.
         """
         query = (
             sa.select(sweeps)

@@ -1,4 +1,4 @@
-"""Fewer points of a curve, for people and for files."""
+"""Thins curves to fewer points, for pages and files."""
 
 from collections.abc import Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""When attempts ran and where: one narrow row each, for a timeline of thousands."""
+"""Times and processes of attempts: one narrow row each, for a timeline of thousands."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ from sweeps.store.queries.trials import check_exists
 
 @dataclass(frozen=True)
 class Span:
-    """One attempt at a trial, and the process that ran it. "" where it never reported."""
+    """One attempt at a trial, and the process that ran it; "" if it never reported."""
 
     trial: int
     attempt: int
@@ -27,7 +27,7 @@ class Span:
 
 
 class TimelineVerbs(Database):
-    """Reading attempts across trials."""
+    """Verbs that read attempts across trials."""
 
     def timeline(self, sweep_id: str, limit: int = 2000) -> list[Span]:
         """Return the newest attempts of a sweep, at most ``limit``, in the order they started."""

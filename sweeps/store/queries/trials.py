@@ -1,4 +1,4 @@
-"""What pages, routes and replay read: trials, points, events, rows for export."""
+"""Reads for pages, routes and replay: trials, points, events, rows for export."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +42,7 @@ _MAX_NUMBER = 2**31
 
 
 class ReadVerbs(Database):
-    """Reading without changing. Every record that comes back is a value."""
+    """Verbs that only read. Every returned record is a value."""
 
     def trials(
         self,
@@ -105,7 +105,7 @@ class ReadVerbs(Database):
         return Page([point_of(row) for row in rows], after)
 
     def all_trials(self, sweep_id: str, *, point: int | None = None) -> Iterator[Trial]:
-        """Yield every trial, or every one of a point, by number, holding few in memory.
+        """Yield every trial, or every trial of a point, by number, with few in memory at a time.
 
         Their attempts are left out.
         """
@@ -159,7 +159,7 @@ class ReadVerbs(Database):
     def events(self, sweep_id: str | None, after: int = 0, limit: int = 100) -> list[Event]:
         """Return events with ids above ``after``, in order, of one sweep or (None) of all.
 
-        At most 1,000. An id that was returned once has no lower one appear after it.
+        At most 1,000. After an id was returned, no event with a lower id appears.
         """
         check_limit(limit, _MAX_EVENTS)
         start = min(max(after, 0), 2**63 - 1)

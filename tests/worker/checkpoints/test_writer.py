@@ -70,7 +70,7 @@ def test_what_goes_wrong_is_raised_and_a_full_disk_is_not(tmp_path, monkeypatch,
     (tmp_path / "file").touch()
     writer.begin(tmp_path / "file" / "below", 1, state(1))
     writer.finish()
-    assert "training goes on without it" in caplog.text
+    assert "training continues without it" in caplog.text
 
     writer.begin(tmp_path, 1, state(1) | {"parts": lambda: None})
     with pytest.raises((AttributeError, pickle.PicklingError)):
