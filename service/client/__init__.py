@@ -1,6 +1,6 @@
 """The Python client of the HTTP API.
 
-May import: contract.
+May import: contract, settings.
 """
 
 from service.client.client import Client, ServiceError, ServiceRefused, ServiceUnreachable
