@@ -15,6 +15,7 @@ import pytest
 
 from sweeps.store.database import connection as store_connection
 from sweeps.store.store import Store
+from tests.postgres import skip_without_a_known_user
 from tests.sweeps.mlflow_mirror.mlflow_server import mlflow_server
 
 NewUrl = Callable[[], str]
@@ -32,6 +33,7 @@ def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """Address of a real PostgreSQL server of this session."""
+    skip_without_a_known_user()
     # Sockets have short paths only, so not pytest's own folder.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))

@@ -52,8 +52,8 @@ def _replays(monkeypatch):
         "worker.training.run._steps_in_graph", lambda config, *_: not config.deterministic
     )
     # The interpreter's time goes by programs.
-    for size in ("norm_act._TILE", "norm_act._SUM_TILE", "conv_layers._COPIED"):
-        monkeypatch.setattr(f"worker.{size}", 1 << 15)
+    for size in ("norm_layers._TILE", "norm_layers._SUM_TILE", "conv_layers._COPIED"):
+        monkeypatch.setattr(f"worker.cuda.{size}", 1 << 15)
     monkeypatch.setattr(
         "ndadam.dynamics.effective_lr.is_capturing", lambda device: Replay.under_way
     )

@@ -41,8 +41,8 @@ RECIPES = {
 def _few_programs(monkeypatch):
     """The interpreter's time goes by programs."""
     if DEVICE == "cpu":
-        for size in ("norm_act._TILE", "norm_act._SUM_TILE", "conv_layers._COPIED"):
-            monkeypatch.setattr(f"worker.{size}", 1 << 15)
+        for size in ("norm_layers._TILE", "norm_layers._SUM_TILE", "conv_layers._COPIED"):
+            monkeypatch.setattr(f"worker.cuda.{size}", 1 << 15)
 
 
 def relative(a, b):
