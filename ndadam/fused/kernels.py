@@ -5,8 +5,10 @@ its bias corrections; ``update`` then updates all parameters of all groups in on
 a device table of addresses, so neither a new learning rate nor a new gradient compiles anything,
 and both can be captured in a CUDA graph.
 
-Numerics: the gradient is projected first and squared after. Deriving the length of the projected
-gradient from dot products in one pass loses every digit when the gradient is nearly radial.
+Numerics: a row of another length than 1 is stepped from its direction, with |w| times its gradient;
+|w|^2 is summed while the row is there for g . w. The gradient is projected first and squared after.
+Deriving the length of the projected gradient from dot products in one pass loses every digit when
+the gradient is nearly radial.
 
 Shapes: T parameters; R rows (weight vectors) of K elements each.
 """
@@ -59,8 +61,18 @@ ADVANCE_OPTIONS = {"num_warps": 4}
 # Without the cap the compiler takes more registers, and one program fills a processor.
 UPDATE_OPTIONS = {"num_warps": 16, "maxnreg": 64}
 
-# Tangents shorter than 16 rounding errors of the projection are rounding errors.
+# |w|^2 of unit vectors is off by this much at most: 64 rounding errors of |w|, or one unit in
+# the last place of weights in half precision.
+LENGTH_ERROR = tl.constexpr(2 * 64 * 2.0**-23)
+LENGTH_ERROR_BF16 = tl.constexpr(2 * 2.0**-7)
+LENGTH_ERROR_FP16 = tl.constexpr(2 * 2.0**-10)
+SMALLEST = tl.constexpr(2.0**-126)  # squares of vectors that have no direction are below
+
+# Tangents shorter than 16 rounding errors of the projection are rounding errors; so are those of
+# gradients in half precision that are within its rounding.
 PROJECTION_ERROR = tl.constexpr(16 * 2.0**-23)
+PROJECTION_ERROR_BF16 = tl.constexpr(2.0**-8)
+PROJECTION_ERROR_FP16 = tl.constexpr(2.0**-11)
 
 
 @triton.jit(
@@ -209,19 +221,19 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     mc = _load(m_row, c, in_c, ALIGNED)
     v = tl.load(squares + row, mask=present, other=0.0)
 
-    if weights.dtype.element_ty != tl.float32:
-        # Rounding to half precision has moved the norm: project with exact unit vectors.
-        norm2 = _dots(wa, wa, wb, wb, wc, wc)
-        unit = tl.where(norm2 > 0, tl.div_rn(1.0, tl.sqrt_rn(norm2)), 0.0)
-        wa *= unit
-        wb *= unit
-        wc *= unit
-    factor = tl.load(control + GRAD_FACTOR)
+    # From here on w is the direction, and g the gradient with respect to it.
+    norm2 = _dots(wa, wa, wb, wb, wc, wc)
+    is_unit = _has_unit_norm(norm2, weights.dtype.element_ty)
+    to_unit = _to_unit(norm2, is_unit, weights.dtype.element_ty)
+    wa *= to_unit
+    wb *= to_unit
+    wc *= to_unit
+    factor = tl.load(control + GRAD_FACTOR) * tl.where(is_unit, 1.0, tl.sqrt_rn(norm2))
     radial = factor * _dots(ga, wa, gb, wb, gc, wc)
     ga = factor * ga - radial * wa
     gb = factor * gb - radial * wb
     gc = factor * gc - radial * wc
-    square = _tangent_square(_dots(ga, ga, gb, gb, gc, gc), radial)
+    square = _tangent_square(_dots(ga, ga, gb, gb, gc, gc), radial, weights.dtype.element_ty)
     v += tl.load(control + LERP2) * (square - v)
     lerp1 = tl.load(control + LERP1)
     ma += lerp1 * (ga - ma)
@@ -241,7 +253,7 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     tl.store(squares + row, v, mask=present & finite)
     broken = tl.sum(tl.where(present & (finite == 0), 1.0, 0.0))
     tl.atomic_add(control + SKIPPED, broken, mask=broken > 0)
-    moves = finite & (norm2 > 0) & (v > 0)
+    moves = finite & (norm2 > 0) & ((v > 0) | (is_unit == 0))
     inverse = tl.div_rn(1.0, tl.sqrt_rn(norm2))
     ga *= inverse
     gb *= inverse
@@ -288,6 +300,28 @@ def _dots(a, x, b, y, c, z):
 
 
 @triton.jit
+def _has_unit_norm(norm2, ELEMENT: tl.constexpr):
+    """Whether |w|^2 is 1 up to rounding; so is what has no direction, where no |w| is applied."""
+    if ELEMENT == tl.bfloat16:
+        error = LENGTH_ERROR_BF16
+    elif ELEMENT == tl.float16:
+        error = LENGTH_ERROR_FP16
+    else:
+        error = LENGTH_ERROR
+    return (tl.abs(norm2 - 1.0) <= error) | (norm2 <= SMALLEST)
+
+
+@triton.jit
+def _to_unit(norm2, is_unit, ELEMENT: tl.constexpr):
+    """What w is multiplied by to get its direction; 1 where it is that already."""
+    to_unit = tl.where(norm2 > 0, tl.div_rn(1.0, tl.sqrt_rn(norm2)), 0.0)
+    if ELEMENT == tl.float32:
+        to_unit = tl.where(is_unit, 1.0, to_unit)
+    # Rounding to half precision has moved the norm: there all are projected with exact ones.
+    return to_unit
+
+
+@triton.jit
 def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
     weights, grads, moments, squares, out, control, first, rows, length, stride
 ):
@@ -309,11 +343,12 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
         g = tl.load(grads + start + column, mask=inside, other=0.0).to(tl.float32)
         dots += factor * g * w
         squares_of_w += w * w
-    unit = 1.0
-    if weights.dtype.element_ty != tl.float32:
-        norm2 = tl.sum(squares_of_w)
-        unit = tl.where(norm2 > 0, tl.div_rn(1.0, tl.sqrt_rn(norm2)), 0.0)
-    radial = tl.sum(dots) * unit
+    norm2 = tl.sum(squares_of_w)
+    is_unit = _has_unit_norm(norm2, weights.dtype.element_ty)
+    unit = _to_unit(norm2, is_unit, weights.dtype.element_ty)
+    stretch = tl.where(is_unit, 1.0, tl.sqrt_rn(norm2))
+    factor *= stretch
+    radial = tl.sum(dots) * unit * stretch
 
     total = tl.zeros((SWEEP,), tl.float32)
     for start in range(0, length, SWEEP):
@@ -322,7 +357,7 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
         g = tl.load(grads + start + column, mask=inside, other=0.0).to(tl.float32)
         g = factor * g - radial * w
         total += g * g
-    square = _tangent_square(tl.sum(total), radial)
+    square = _tangent_square(tl.sum(total), radial, weights.dtype.element_ty)
     v = tl.load(squares + first, mask=present, other=0.0)
     v += tl.load(control + LERP2) * (square - v)
     scale = _step_scale(control, v)
@@ -337,7 +372,7 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
         total += moved * moved
     norm2 = tl.sum(total)
     finite = present & _is_finite(square) & _is_finite(norm2)
-    moves = finite & (norm2 > 0) & (v > 0)
+    moves = finite & (norm2 > 0) & ((v > 0) | (is_unit == 0))
     inverse = tl.div_rn(1.0, tl.sqrt_rn(norm2))
     tl.store(squares + first, v, mask=finite)
     tl.atomic_add(control + SKIPPED, 1.0, mask=present & (finite == 0))
@@ -359,9 +394,14 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
 
 
 @triton.jit
-def _tangent_square(square, radial):
+def _tangent_square(square, radial, ELEMENT: tl.constexpr):
     """||tangent||^2; 0 where the tangent is what rounding left of a gradient parallel to w."""
-    noise = PROJECTION_ERROR * radial
+    if ELEMENT == tl.bfloat16:
+        noise = PROJECTION_ERROR_BF16 * radial
+    elif ELEMENT == tl.float16:
+        noise = PROJECTION_ERROR_FP16 * radial
+    else:
+        noise = PROJECTION_ERROR * radial
     return tl.where(_is_finite(square) & (square <= noise * noise), 0.0, square)
 
 

@@ -7,8 +7,9 @@ so a step can be captured in a CUDA graph: every number that changes from step t
 a learning rate given as a tensor, the loss scale) is read on the device.
 
 What it does at the edges: a row whose new norm is 0, or whose gradient or new norm is not finite,
-is left as it was with its moments; a row that has seen no tangential gradient keeps its bits, also
-with eps = 0; no row touches another; gradients are never written.
+is left as it was with its moments; a unit row that has seen no tangential gradient keeps its bits,
+also with eps = 0; a row of another length is stepped from its direction; no row touches another;
+gradients are never written.
 """
 
 from collections.abc import Sequence
@@ -95,7 +96,8 @@ class FusedStep:
     def effective_lr(self, p: Tensor) -> Tensor | None:
         """``||w_t - w_{t-1}|| / ||w_{t-1}||`` of each row of ``p`` in the last recorded step, (R,).
 
-        None when nothing was recorded for ``p``. The next step overwrites the values.
+        Of a row that had another length than 1, between its directions. None when nothing was
+        recorded for ``p``. The next step overwrites the values.
         """
         records = (launch.record_of(p) for launch in self._launches)
         return next((record for record in records if record is not None), None)

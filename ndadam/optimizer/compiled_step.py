@@ -10,10 +10,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ndadam.optimizer.foreach_step import StepOperands, other_dims, stored_operands
+from ndadam.optimizer.foreach_step import (
+    StepOperands,
+    other_dims,
+    rounding_of_lengths,
+    stored_operands,
+)
 from ndadam.optimizer.skipped_vectors import SkippedVectors
 from ndadam.vectors.moments import Pair
-from ndadam.vectors.turning import Rates, normalise_vectors_, turn_vectors_
+from ndadam.vectors.turning import (
+    Rates,
+    lengths_of,
+    normalise_vectors_,
+    projection_error,
+    staying,
+    turn_vectors_,
+)
 
 
 class CompiledBatch(NamedTuple):
@@ -81,7 +93,12 @@ def take_compiled_step_(batches: list[CompiledBatch]) -> None:
             dtype = o.exp_avg.dtype
             step_size = (batch.lr / correction1).to(dtype)
             rates = Rates(
-                lerp1.to(dtype), lerp2.to(dtype), step_size, correction2.to(dtype), batch.eps
+                lerp1.to(dtype),
+                lerp2.to(dtype),
+                step_size,
+                correction2.to(dtype),
+                batch.eps,
+                projection_error(o.shard.dtype),
             )
             if batch.dims:
                 _turn_(o, rates, batch.dims[i], batch.counts[i], maximize=batch.maximize)
@@ -93,15 +110,19 @@ def _turn_(
     o: StepOperands, rates: Rates, dims: tuple[int, ...], count: Tensor, *, maximize: bool
 ) -> None:
     w, grad = _in_working_precision(o, maximize)
+    lengths = None
     if w is not o.shard:
+        lengths = lengths_of(w, dims, rounding_of_lengths(o.shard.dtype))
         normalise_vectors_(w, dims)
+        grad = grad if lengths is None else grad * lengths
     broken = turn_vectors_(w, grad, o.exp_avg, o.exp_avg_sq, rates, dims)
     rests = o.exp_avg_sq == 0
     if broken is not None:
         rests = rests | broken
         count.add_(broken)
     if w is not o.shard:
-        o.shard.copy_(torch.where(rests, o.shard.to(w.dtype), w))
+        stays = staying(rests, broken, lengths)
+        o.shard.copy_(torch.where(stays, o.shard.to(w.dtype), w))
 
 
 def _adam_(o: StepOperands, rates: Rates, batch: CompiledBatch) -> None:

@@ -20,8 +20,10 @@ from ndadam.vectors.sharding import is_distributed, local, local_grad
 from ndadam.vectors.turning import (
     Rates,
     foreach_turn_vectors_,
+    lengths_of,
     normalise_vectors_,
     rates_of,
+    staying,
     turn_vectors_,
 )
 from ndadam.vectors.vector_numbers import KeptNumbers
@@ -156,26 +158,49 @@ def update_vectors_(
 ) -> None:
     """Take ND-Adam's step for every parameter of ``batch``; counts vectors that sit it out."""
     vector_dim, foreach = group["vector_dim"], group["foreach"]
-    are_copies = any(o.w is not o.shard for o in batch)
-    if are_copies:
-        for o in (o for o in batch if o.w is not o.shard):
-            # Rounding to half precision has moved the norm: project with exact unit vectors.
-            normalise_vectors_(o.w, other_dims(o.w.dim(), vector_dim))
-    rates = rates_of(step, float(group["lr"]), group["betas"], group["eps"])
-    together: dict[Any, list[StepOperands]] = {}
+    copies: dict[Tensor, Tensor | None] = {}  # lengths of parameters that are stepped as copies
+    if any(o.w is not o.shard for o in batch):
+        batch = [_from_direction(o, vector_dim, copies) for o in batch]
+    numbers = step, float(group["lr"]), group["betas"], group["eps"]
+    together: dict[tuple[torch.device, torch.dtype, torch.dtype], list[StepOperands]] = {}
     broken: list[Tensor | None] = []
     done: list[StepOperands] = []
     for o in batch:
         if _shares_calls(o.w, foreach):
-            together.setdefault((o.w.device, o.w.dtype), []).append(o)
+            together.setdefault((o.w.device, o.w.dtype, o.shard.dtype), []).append(o)
         else:
             done.append(o)
+            rates = rates_of(*numbers, o.shard.dtype)
             broken.append(_turn_in_pieces_(o, vector_dim, rates))
-    for members in together.values():
+    for (_, _, dtype), members in together.items():
         done += members
-        broken += _turn_together_(members, vector_dim, rates, kept)
-    if are_copies or any(marks is not None for marks in broken):
-        _finish(done, broken, skipped)
+        broken += _turn_together_(members, vector_dim, rates_of(*numbers, dtype), kept)
+    if copies or any(marks is not None for marks in broken):
+        _finish(done, broken, copies, skipped)
+
+
+def _from_direction(
+    o: StepOperands, vector_dim: int, copies: dict[Tensor, Tensor | None]
+) -> StepOperands:
+    """The operands with unit vectors, where they are copies, and the gradient that these have.
+
+    The lengths of the vectors go into ``copies``, by shard.
+    """
+    if o.w is o.shard:
+        return o
+    dims = other_dims(o.w.dim(), vector_dim)
+    lengths = copies[o.shard] = lengths_of(o.w, dims, rounding_of_lengths(o.shard.dtype))
+    # Rounding to half precision has moved the norm: project with exact unit vectors.
+    normalise_vectors_(o.w, dims)
+    return o if lengths is None else o._replace(grad=o.grad * lengths)
+
+
+def rounding_of_lengths(dtype: torch.dtype) -> float:
+    """How far the length of a unit vector kept in half precision may be from 1.
+
+    One unit in the last place, twice what rounding to nearest does.
+    """
+    return torch.finfo(dtype).eps
 
 
 @functools.cache
@@ -191,15 +216,17 @@ def _shares_calls(w: Tensor, foreach: bool | None) -> bool:
 
 
 def _finish(
-    batch: list[StepOperands], broken: list[Tensor | None], skipped: SkippedVectors
+    batch: list[StepOperands],
+    broken: list[Tensor | None],
+    copies: dict[Tensor, Tensor | None],  # lengths before the step, by shard
+    skipped: SkippedVectors,
 ) -> None:
     """Round to half precision where parameters have it, and count the vectors left out."""
     for o, marks in zip(batch, broken, strict=True):
         if o.w is not o.shard:
-            # A vector that rests keeps its bits.
             rests = o.exp_avg_sq == 0
-            rests = rests if marks is None else rests | marks
-            o.shard.copy_(torch.where(rests, o.shard.to(o.w.dtype), o.w))
+            stays = staying(rests if marks is None else rests | marks, marks, copies[o.shard])
+            o.shard.copy_(torch.where(stays, o.shard.to(o.w.dtype), o.w))
     found = [(o, marks) for o, marks in zip(batch, broken, strict=True) if marks is not None]
     if found:
         counts = [skipped.counts_of(o.parameter, o.exp_avg_sq) for o, _ in found]

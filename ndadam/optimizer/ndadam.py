@@ -32,7 +32,7 @@ from ndadam.optimizer.foreach_step import (
 from ndadam.optimizer.param_groups import ParameterNames
 from ndadam.optimizer.settings import check_decay, check_group, check_loaded, check_parameter
 from ndadam.optimizer.skipped_vectors import SkippedVectors
-from ndadam.optimizer.unit_norm import UnitNorms, renormalise_parameter_
+from ndadam.optimizer.unit_norm import UnitNorms
 from ndadam.vectors.moments import Pair, fitted_moments, new_moments
 from ndadam.vectors.vector_numbers import KeptNumbers
 
@@ -57,17 +57,18 @@ class NDAdam(Optimizer):
         w    <- w - lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
         w    <- w / ||w||
 
-    Vectors are normalised here and again when their state is created, since weights may have been
-    loaded in between; frozen parameters wait for their first gradient. ``p.grad`` is never changed.
+    Vectors are normalised here, frozen ones at their first gradient. A step that finds another
+    length, because weights have been replaced, measures from the direction u = w / ||w||, with the
+    gradient ||w|| g that the loss has with respect to u. ``p.grad`` is never changed.
     State follows its parameter's device and strides and is float32 for half-precision parameters.
 
     What happens at the edges, in every path alike: a vector whose gradient is not finite, or too
     long for its square to be, is left as it was with its moments, and ``skipped_vectors`` counts
     it; scalars do what they do in ``torch.optim.Adam``. A zero vector draws a warning; it is turned
-    to unit norm by its first step with lr > 0. A vector that has seen no tangential gradient, in
-    the working precision, is left as it is, bit for bit, also with eps = 0; betas[1] = 0 remembers
-    none, so there a step without a tangential gradient leaves it. A vector of one element stays at
-    +-1. No vector touches another.
+    to unit norm by its first step with lr > 0. A unit vector that has seen no tangential gradient,
+    in the working precision, is left as it is, bit for bit, also with eps = 0; betas[1] = 0
+    remembers none, so there a step without a tangential gradient leaves it. A vector of one element
+    stays at +-1. No vector touches another.
 
     ``torch.compile`` of ``step`` makes one graph for all parameters, and new rates no other.
     A parameter may be a ``DTensor`` if each weight vector is whole on its process.
@@ -133,7 +134,6 @@ class NDAdam(Optimizer):
         self._numbers = KeptNumbers()
         self._names = ParameterNames()
         self._norms = UnitNorms()
-        self._just_loaded: set[Tensor] = set()  # parameters not stepped since their state was
         self._device_lrs: dict[int, Tensor] = {}
         super().__init__(params, defaults)
         # Only now, so that a refused group leaves the weights of the groups before it alone.
@@ -152,7 +152,6 @@ class NDAdam(Optimizer):
         self.__dict__.setdefault("_numbers", KeptNumbers())
         self.__dict__.setdefault("_names", ParameterNames())
         self.__dict__.setdefault("_norms", UnitNorms())
-        self.__dict__.setdefault("_just_loaded", set())
         self.__dict__.setdefault("_device_lrs", {})
         for group in self.param_groups:
             for key, value in self.defaults.items():
@@ -222,7 +221,6 @@ class NDAdam(Optimizer):
                 saved = loaded["state"].get(saved_ids.pop(0))
                 if saved:
                     self.state[p] = fitted_moments(name, p, group["vector_dim"], saved)
-                    self._just_loaded.add(p)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -382,12 +380,9 @@ class NDAdam(Optimizer):
                 refuse_new_state_in_capture(p)
                 if group["vector_dim"] is not None:
                     name = self._names.of(group, index, position)
-                    self._norms.normalise_(name, p, group["vector_dim"])
+                    # The step measures from any length, but not from one beyond its type's range.
+                    self._norms.normalise_(name, p, group["vector_dim"], only_extremes=True)
                 state.update(new_moments(p, group["vector_dim"]))
-            elif self._just_loaded and p in self._just_loaded:
-                self._just_loaded.discard(p)
-                if group["vector_dim"] is not None:
-                    renormalise_parameter_(p, group["vector_dim"])
             pairs.append((p, state))
         return pairs
 

@@ -2,6 +2,10 @@
 
 Every line of Algorithm 1 of arXiv:1709.04546 is a line here, in its notation and one weight vector
 at a time. ``NDAdam`` must agree with it; use that one to train.
+
+One line says what the paper, whose vectors are never anything but unit vectors, need not say: a
+vector that has been replaced by one of another length steps from its direction. By the chain rule
+the gradient with respect to the direction w / ||w|| is ||w|| times the one with respect to w.
 """
 
 from collections.abc import Callable, Iterable
@@ -81,7 +85,7 @@ class NDAdamReference(Optimizer):
         assert theta.grad is not None  # ``step`` has left out parameters without a gradient
         gradient = theta.grad.movedim(group["vector_dim"], 0)
         for i in range(len(w)):
-            g_bar = gradient[i]
+            w[i], g_bar = w[i] / norm(w[i]), norm(w[i]) * gradient[i]  # ||w|| = 1 in the paper
             g = g_bar - dot(g_bar, w[i]) * w[i]
             m[i] = beta1 * m[i] + (1 - beta1) * g
             v[i] = beta2 * v[i] + (1 - beta2) * norm(g) ** 2

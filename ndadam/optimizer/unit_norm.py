@@ -19,11 +19,14 @@ class UnitNorms:
     def __init__(self) -> None:
         self._warned: dict[Tensor, int] = {}
 
-    def normalise_(self, name: str, p: Tensor, vector_dim: int) -> None:
+    def normalise_(
+        self, name: str, p: Tensor, vector_dim: int, *, only_extremes: bool = False
+    ) -> None:
         """Give the vectors of ``p`` unit norm; warn when some are zero.
 
         Those that have it, up to rounding, keep their bits: weights from a checkpoint train on as
-        they were, whether they are loaded before the optimizer is made or after it.
+        they were, whether they are loaded before the optimizer is made or after it. With
+        ``only_extremes`` all do whose squared norm is within the range of its type.
         """
         if p.numel() == 0 or not has_values(p):
             return
@@ -31,7 +34,11 @@ class UnitNorms:
         with torch.no_grad():
             normalised = w.clone()
             is_zero = normalise_vectors_(normalised, dims)
-            w.copy_(torch.where(_norm_error(w, dims) <= _rounding(w.dtype), w, normalised))
+            norm = _norms(w, dims)
+            keeps = (norm - 1).abs() <= _rounding(w.dtype)
+            if only_extremes:
+                keeps |= norm.isfinite() & (norm.square() > torch.finfo(norm.dtype).tiny)
+            w.copy_(torch.where(keeps, w, normalised))
             zeros = int(is_zero.sum())
         if zeros and self._warned.get(p) != zeros:
             self._warned[p] = zeros
@@ -43,26 +50,11 @@ class UnitNorms:
             )
 
 
-def renormalise_parameter_(p: Tensor, vector_dim: int) -> None:
-    """Give unit norm to the vectors of ``p`` that were loaded with another; others keep their bits.
-
-    Another norm is one that is off by more than rounding, in the precision of ``p``.
-    """
-    if not has_values(p):
-        return
-    w, dims = local(p), other_dims(p.dim(), vector_dim)
-    is_unit = _norm_error(w, dims) < max(1e-3, 8 * torch.finfo(w.dtype).eps)
-    if not is_unit.all():
-        normalised = w.clone()
-        normalise_vectors_(normalised, dims)
-        w.copy_(torch.where(is_unit, w, normalised))
-
-
-def _norm_error(w: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """How far the norm of each vector is from 1, (V, 1)."""
+def _norms(w: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The norm of each vector, (V, 1)."""
     exact = w if w.dtype in _FULL else w.float()
     norm: Tensor = torch.linalg.vector_norm(exact, dim=dims, keepdim=True)
-    return (norm - 1).abs_()
+    return norm
 
 
 def _rounding(dtype: torch.dtype) -> float:

@@ -4,6 +4,10 @@ Algorithm 1 of arXiv:1709.04546. Shapes: V weight vectors of D elements each. V 
 a parameter, D spans all others (a filter's C, H, W), so (V, D) means the parameter's own shape and
 (V, 1) the same with every dimension of D reduced to size 1. The projection removes from a gradient
 its part along the vector; what is left turns the vector.
+
+A step measures from the direction u = w / |w|, whatever the length |w| that it finds: by the chain
+rule the gradient with respect to u is |w| times the one with respect to w. Lengths that are 1 up to
+rounding count as 1, so that such a step changes no bit of the paper's.
 """
 
 import math
@@ -15,29 +19,65 @@ from torch import Tensor
 from ndadam.cuda import has_values
 from ndadam.vectors.vector_numbers import VectorNumbers
 
-# d/dw of g . w / ||w||, which torch has as one kernel for weight normalisation, is at a unit vector
-# the projection g - (g . w) w. It reads each row once and keeps it in the cache.
+# d/dw of s g . w / ||w||, which torch has as one kernel for weight normalisation, is the projection
+# (g - (g . u) u) s / ||w||. It reads each row once and keeps it in the cache.
 _PROJECT = torch.ops.aten._weight_norm_interface_backward.default
 
 # Its sums are not cascaded: up to this length they are off by 6 roundings at most, as measured, and
 # a gradient parallel to w must leave less than the 16 of ``turning``.
 _LONGEST = 8192
 
+# Lengths of unit vectors are off by no more roundings, those of a sum over 9,000 elements included
+# (18 as measured).
+_LENGTH_ERRORS = 64
+
+
+def lengths_of(
+    w: Tensor,  # (V, D)
+    dims: tuple[int, ...],  # the dimensions that D spans
+    rounding: float | None = None,  # of a unit vector's length; that of the type of ``w``
+) -> Tensor | None:
+    """||w|| of every vector, (V, 1); None when it is known at once that all are 1.
+
+    Those that are 1 up to rounding are 1. So are those of vectors that are zero, or whose square
+    cannot be represented: they have no direction.
+    """
+    return rounded_lengths_(torch.linalg.vector_norm(w, dim=dims, keepdim=True), rounding)
+
+
+def rounded_lengths_(lengths: Tensor, rounding: float | None = None) -> Tensor | None:
+    """``lengths_of``, in place of norms in any shape."""
+    info = torch.finfo(lengths.dtype)
+    rounding = _LENGTH_ERRORS * info.eps if rounding is None else rounding
+    if _is_readable(lengths):
+        least, largest = (bound.item() for bound in lengths.aminmax())
+        if 1 - rounding <= least and largest <= 1 + rounding:
+            return None
+    counts_as_1 = (lengths - 1).abs_().le(rounding).logical_or_(lengths.square() <= info.tiny)
+    return lengths.masked_fill_(counts_as_1, 1)
+
 
 def tangents_of(
     grad: Tensor,  # (V, D)
-    w: Tensor,  # (V, D) unit vectors
+    w: Tensor,  # (V, D)
     dims: tuple[int, ...],  # the dimensions that D spans
     ones: Tensor | None = None,  # (V,), where the caller has them
+    lengths: Tensor | None = None,  # (V, 1) |w|; None where all are 1
 ) -> tuple[Tensor, Tensor]:
-    """g - (g . w) w and g . w for every vector: (V, D) and (V,)."""
+    """h - (h . u) u and h . u of every vector, for h = |w| g and u = w / |w|: (V, D) and (V,)."""
     if _is_one_kernel(grad, w, dims):
+        if lengths is not None:
+            n = lengths.flatten()
+            tangent, radial = _PROJECT(grad, w, n * n, n, 0)
+            return tangent, radial * n
         if ones is None:
             ones = w.new_ones(w.shape[0])
         tangent, radial = _PROJECT(grad, w, ones, ones, 0)
         return tangent, radial
-    radial = (grad * w).sum(dims, keepdim=True)
-    return torch.addcmul(grad, w, radial, value=-1), radial.flatten()
+    radial = (grad * w).sum(dims, keepdim=True)  # |w| (g . u), which is h . u
+    if lengths is None:
+        return torch.addcmul(grad, w, radial, value=-1), radial.flatten()
+    return torch.addcmul(grad * lengths, w, radial / lengths, value=-1), radial.flatten()
 
 
 def foreach_tangents_of(
@@ -45,17 +85,23 @@ def foreach_tangents_of(
     ws: list[Tensor],
     dims: list[tuple[int, ...]],
     ones: list[Tensor],  # empty on other devices than the CPU
+    lengths: list[Tensor] | None,  # as in ``tangents_of``, one for each parameter
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The same for many parameters, in few calls."""
     if ones:
-        pairs = [tangents_of(*x) for x in zip(grads, ws, dims, ones, strict=True)]
+        known = [None] * len(ws) if lengths is None else lengths
+        pairs = [tangents_of(*x) for x in zip(grads, ws, dims, ones, known, strict=True)]
         return [tangent for tangent, _ in pairs], [radial for _, radial in pairs]
     products = torch._foreach_mul(grads, ws)
     radials = [p.sum(d, keepdim=True) for p, d in zip(products, dims, strict=True)]
+    steps = radials
+    if lengths is not None:
+        steps = list(torch._foreach_div(radials, lengths))
+        grads = [torch.mul(*x, out=out) for *x, out in zip(grads, lengths, products, strict=True)]
     # Into the products, which have been read: foreach calls would launch as often, one per tensor.
     tangents = [
-        torch.addcmul(grad, w, radial, value=-1, out=product)
-        for grad, w, radial, product in zip(grads, ws, radials, products, strict=True)
+        torch.addcmul(grad, w, step, value=-1, out=product)
+        for grad, w, step, product in zip(grads, ws, steps, products, strict=True)
     ]
     return tangents, [radial.flatten() for radial in radials]
 
@@ -75,6 +121,16 @@ def _is_one_kernel(grad: Tensor, w: Tensor, dims: tuple[int, ...]) -> bool:
 _PROJECTION_ERRORS = 16
 
 
+def projection_error(dtype: torch.dtype) -> float:
+    """How long a tangent, over |g . u|, rounding may leave where weights and g are in ``dtype``.
+
+    A gradient parallel to w keeps the roundings of the projection; one that has been rounded to
+    half precision is itself off by as much as half of eps.
+    """
+    info = torch.finfo(dtype)
+    return info.eps * (_PROJECTION_ERRORS if info.bits >= 32 else 0.5)
+
+
 class Rates(NamedTuple):
     """The numbers of one step. Floats, or 0-dim tensors where a compiler must not see the values.
 
@@ -86,32 +142,38 @@ class Rates(NamedTuple):
     step_size: float | Tensor  # lr / (1 - beta1^t)
     correction2: float | Tensor  # 1 - beta2^t
     eps: float
+    projection_error: float  # of the precision in which weights are kept
 
 
-def rates_of(step: float, lr: float, betas: tuple[float, float], eps: float) -> Rates:
-    """The rates of step number ``step``, which is 1 on the first call."""
+def rates_of(
+    step: float, lr: float, betas: tuple[float, float], eps: float, dtype: torch.dtype
+) -> Rates:
+    """The rates of step number ``step``, 1 on the first call, for weights kept in ``dtype``."""
     beta1, beta2 = betas
-    return Rates(1 - beta1, 1 - beta2, lr / (1 - beta1**step), 1 - beta2**step, eps)
+    step_size, correction2 = lr / (1 - beta1**step), 1 - beta2**step
+    return Rates(1 - beta1, 1 - beta2, step_size, correction2, eps, projection_error(dtype))
 
 
 def turn_vectors_(
-    w: Tensor,  # (V, D) unit vectors; updated in place
+    w: Tensor,  # (V, D); updated in place
     grad: Tensor,  # (V, D)
     exp_avg: Tensor,  # (V, D) first moment; updated in place
     exp_avg_sq: Tensor,  # (V, 1) second moment, one number per vector; updated in place
     rates: Rates,
     dims: tuple[int, ...],  # the dimensions that D spans
 ) -> Tensor | None:
-    """Take one ND-Adam step for every weight vector of a parameter.
+    """Take one ND-Adam step for every weight vector of a parameter, from its direction.
 
-    A vector whose second moment is zero stays as it is, bit for bit: it has seen no tangential
-    gradient yet, and with eps = 0 there would be nothing to divide by. So does, with its moments, a
-    vector whose gradient is not finite; these are returned, (V, 1), or None when there are none.
+    A vector whose second moment is zero does not turn: it has seen no tangential gradient yet, and
+    with eps = 0 there would be nothing to divide by. With unit norm it stays as it is, bit for bit.
+    So does, with its moments and with any norm, a vector whose gradient is not finite; these are
+    returned, (V, 1), or None when there are none.
     """
+    lengths = lengths_of(w, dims)
     # The radial part of the gradient would only stretch w, and the norm is pinned to 1.
-    tangent, radial = tangents_of(grad, w, dims)
+    tangent, radial = tangents_of(grad, w, dims, lengths=lengths)
     length = torch.linalg.vector_norm(tangent, dim=dims, keepdim=True)
-    square = tangent_squares(length, radial.view(length.shape))
+    square = tangent_squares(length, radial.view(length.shape), rates.projection_error)
     broken = not_finite(square)
     if broken is not None:
         tangent = torch.where(broken, exp_avg, tangent)
@@ -120,8 +182,9 @@ def turn_vectors_(
     exp_avg_sq.lerp_(square, rates.lerp2)
 
     rests = resting(exp_avg_sq, broken)
-    w.addcmul_(exp_avg, step_factors_(exp_avg_sq.clone(), rests, rates))
-    w.mul_(rescaling_(torch.linalg.vector_norm(w, dim=dims, keepdim=True), rests))
+    w.addcmul_(exp_avg, step_factors_(exp_avg_sq.clone(), rests, rates, lengths))
+    stays = None if rests is None else staying(rests, broken, lengths)
+    w.mul_(rescaling_(torch.linalg.vector_norm(w, dim=dims, keepdim=True), stays))
     return broken
 
 
@@ -140,13 +203,14 @@ def foreach_turn_vectors_(
     that size, of which every parameter has its view, holds one quantity after the other.
     """
     flat, parts = numbers.flat, numbers.parts
-    tangents, radials = foreach_tangents_of(grads, ws, dims, numbers.ones)
-    squares = tangent_squares(_norms(tangents, dims), torch.cat(radials))
+    lengths = rounded_lengths_(_norms(ws, dims))
+    each = None if lengths is None else _like(parts, lengths)
+    tangents, radials = foreach_tangents_of(grads, ws, dims, numbers.ones, each)
+    squares = tangent_squares(_norms(tangents, dims), torch.cat(radials), rates.projection_error)
     torch._foreach_copy_(parts, exp_avg_sqs)
     broken, marks = not_finite(squares), None
     if broken is not None:
-        split = torch.split(broken, [x.numel() for x in parts])
-        marks = [mark.view(x.shape) for mark, x in zip(split, parts, strict=True)]
+        marks = _like(parts, broken)
         for mark, exp_avg, tangent in zip(marks, exp_avgs, tangents, strict=True):
             torch.where(mark, exp_avg, tangent, out=tangent)
         squares = torch.where(broken, flat, squares)
@@ -155,22 +219,23 @@ def foreach_turn_vectors_(
     torch._foreach_copy_(exp_avg_sqs, parts)
 
     rests = resting(flat, broken)
-    step_factors_(flat, rests, rates)
+    step_factors_(flat, rests, rates, lengths)
     torch._foreach_addcmul_(ws, exp_avgs, parts)
-    rescaling_(_norms(ws, dims, out=flat), rests)
+    stays = None if rests is None else staying(rests, broken, lengths)
+    rescaling_(_norms(ws, dims, out=flat), stays)
     torch._foreach_mul_(ws, parts)
     return marks
 
 
-def tangent_squares(length: Tensor, radial: Tensor) -> Tensor:
+def tangent_squares(length: Tensor, radial: Tensor, error: float) -> Tensor:
     """||tangent||^2 of each vector, from ||tangent||; 0 where the tangent is what rounding left.
 
     Without this a gradient parallel to w would turn w at full speed in a random direction, because
-    rounding errors would be divided by their own size. ``radial`` is <g, w>.
+    rounding errors would be divided by their own size. ``radial`` is <g, w>, ``error`` what
+    ``projection_error`` says.
     """
-    noise = _PROJECTION_ERRORS * torch.finfo(length.dtype).eps
     # "<" keeps what has overflown: inf < inf is false.
-    return length.square().masked_fill_(length < (noise * radial).abs_(), 0)
+    return length.square().masked_fill_(length < (error * radial).abs_(), 0)
 
 
 def not_finite(square: Tensor) -> Tensor | None:
@@ -189,7 +254,7 @@ def _is_readable(t: Tensor) -> bool:
 
 
 def resting(exp_avg_sq: Tensor, broken: Tensor | None) -> Tensor | None:
-    """Which vectors this step leaves as they are; None when it is known at once that none."""
+    """Which vectors this step does not turn; None when it is known at once that none."""
     if broken is not None:
         return broken.logical_or(exp_avg_sq == 0)
     if _is_readable(exp_avg_sq) and exp_avg_sq.amin().item() > 0:
@@ -197,23 +262,36 @@ def resting(exp_avg_sq: Tensor, broken: Tensor | None) -> Tensor | None:
     return exp_avg_sq == 0
 
 
-def step_factors_(exp_avg_sq: Tensor, rests: Tensor | None, rates: Rates) -> Tensor:
+def staying(rests: Tensor, broken: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """Which of the vectors that rest keep their bits: broken ones, and those of unit norm."""
+    if lengths is None:
+        return rests
+    stays = rests.logical_and(lengths == 1)
+    return stays if broken is None else stays.logical_or_(broken)
+
+
+def step_factors_(
+    exp_avg_sq: Tensor, rests: Tensor | None, rates: Rates, lengths: Tensor | None
+) -> Tensor:
     """Put in place what each vector's first moment is multiplied by to get its step.
 
-    It is 0 for those that rest.
+    It is 0 for those that rest. A vector of another length than 1 is not brought to 1 before it is
+    moved: a step as much longer leads in the same direction.
     """
     root = exp_avg_sq.div_(rates.correction2).sqrt_().add_(rates.eps)
     factor = root.reciprocal_().mul_(-rates.step_size)
+    if lengths is not None:
+        factor.mul_(lengths)
     return factor if rests is None else factor.masked_fill_(rests, 0)
 
 
-def rescaling_(norm: Tensor, rests: Tensor | None) -> Tensor:
-    """Put in place the factor that brings each vector to unit norm; 1 for those that rest.
+def rescaling_(norm: Tensor, stays: Tensor | None) -> Tensor:
+    """Put in place the factor that brings each vector to unit norm; 1 for those that stay.
 
     A zero vector that does not move (lr = 0) has no direction: any finite factor keeps it zero.
     """
     factor = norm.clamp_min_(torch.finfo(norm.dtype).tiny).reciprocal_()
-    return factor if rests is None else factor.masked_fill_(rests, 1)
+    return factor if stays is None else factor.masked_fill_(stays, 1)
 
 
 def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -229,6 +307,12 @@ def normalise_vectors_(w: Tensor, dims: tuple[int, ...]) -> Tensor:
     norm = torch.linalg.vector_norm(exact, dim=dims, keepdim=True)
     w.copy_(exact / norm.masked_fill_(is_zero, 1))
     return is_zero
+
+
+def _like(parts: list[Tensor], flat: Tensor) -> list[Tensor]:
+    """Views into (N,) ``flat`` in the shapes of ``parts``."""
+    split = flat.split_with_sizes([x.numel() for x in parts])
+    return [part.view(x.shape) for part, x in zip(split, parts, strict=True)]
 
 
 def _norms(tensors: list[Tensor], dims: list[tuple[int, ...]], out: Tensor | None = None) -> Tensor:

@@ -279,6 +279,20 @@ def test_a_radial_or_a_zero_gradient_moves_no_vector(path, eps):
         torch.testing.assert_close(p.detach(), w, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("factor", [3.0, -5.0])
+def test_a_rounded_multiple_of_a_vector_in_half_precision_does_not_move_it(path, dtype, factor):
+    """Its tangent is the rounding of the gradient, which was turned at the full rate."""
+    ours = path(dtype)
+    before = [p.detach().clone() for p in ours.vectors]
+    for _ in range(5):
+        ours.step([(factor * p.detach().cpu()) for p in ours.vectors])
+
+    for p, w in zip(ours.vectors, before, strict=True):
+        assert torch.equal(p.detach(), w)
+        assert not ours.state(p)[1].any()
+
+
 def test_groups_may_mix_types(path):
     ours = path(torch.float32)
     skip_float64_of_the_kernel(ours)
