@@ -279,7 +279,8 @@ def test_watch_shows_what_was_confirmed_and_what_mattered(ndsweep, trained, stor
         store.finish_attempt(
             claim, trial.number, attempt.id, ended, "x", trial_state=ended, objective=0.11
         )
-    row = {"branch": {}, "fields": {"alpha_s": 0.25, "alpha_v": 0.75}}
+    row = {"branch": {}, "points": 10, "method": "ped-anova", "quantile": 0.1}
+    row |= {"fields": {"alpha_s": 0.25, "alpha_v": 0.75}}
     rung = {"step": 9, "points": 4, "spearman": 0.8}
     store.set_result(claim, {"importance": [row], "rungs": [rung]})
     store.release(claim, SweepState.COMPLETE, "all done")
