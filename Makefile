@@ -6,9 +6,9 @@ comma := ,
 PYTHON ?= $(shell for one in python3.11 python3.12 python3.13 python3; do $$one -c '$(SERVED)' 2>/dev/null && echo $$one && break; done)
 BIN := .venv/bin
 JOBS ?= 2
-# An index that is silent for a minute, or cuts a connection off now and then, is asked again.
+# Retry if the index does not answer for a minute or drops a connection.
 PIP := pip install --quiet --disable-pip-version-check --timeout 60 --retries 10
-# An index of torch's CPU builds, asked for torch and torchvision. Without it they come with CUDA.
+# An index of torch's CPU builds, used for torch and torchvision. Without it they include CUDA.
 TORCH_INDEX ?=
 
 .PHONY: install check test faults run golden lock format clean
@@ -21,13 +21,13 @@ install: .venv/installed
 	$(PYTHON) -m venv .venv
 ifeq ($(TORCH_INDEX),)
 	@[ -e /proc/driver/nvidia/version ] || echo "No NVIDIA driver here, and 3 of the 7 GB are CUDA's: 'make TORCH_INDEX=address of torch's CPU builds' does without."
-	@echo "Installing what requirements.lock says: 7 GB in .venv, minutes, without a word until it is through."
+	@echo "Installing requirements.lock: 7 GB into .venv; takes several minutes and prints nothing until it is done."
 	@cp requirements.lock .venv/asked.lock
 else
-	@echo "Installing what requirements.lock says, torch and torchvision from $(TORCH_INDEX): 4 GB in .venv."
+	@echo "Installing requirements.lock, with torch and torchvision from $(TORCH_INDEX): 4 GB into .venv."
 	@awk '/^[a-z]/ { kept = !/^(torch|torchvision|nvidia-[a-z0-9-]+|cuda-[a-z]+)==/ } kept' requirements.lock >.venv/asked.lock
 endif
-	@$(BIN)/$(PIP) --require-hashes -r .venv/asked.lock || (echo "Once more; what has come is kept."; sleep 10; $(BIN)/$(PIP) --require-hashes -r .venv/asked.lock)
+	@$(BIN)/$(PIP) --require-hashes -r .venv/asked.lock || (echo "Installing again; finished downloads are kept."; sleep 10; $(BIN)/$(PIP) --require-hashes -r .venv/asked.lock)
 ifneq ($(TORCH_INDEX),)
 	@# The lock has the hashes of the builds with CUDA, so these two are held to their versions only.
 	$(BIN)/$(PIP) --no-deps --index-url $(TORCH_INDEX) $$(grep -oE '^torch(vision)?==[0-9.]+' requirements.lock)
@@ -43,7 +43,7 @@ check: install
 	$(BIN)/lint-imports
 
 # Every test, file by file in JOBS processes. ARGS="-k name" runs some, ARGS="FILE -n 0" in one process.
-# Where there is no browser one is installed; where none can be, its tests are skipped (in CI: fail).
+# Installs a browser if there is none; if that fails, the browser's tests are skipped (in CI: fail).
 test: install
 	@$(BIN)/python -m tests.install_browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -61,7 +61,7 @@ golden: install
 	$(BIN)/python -m tests.worker.golden
 
 # Lock what the project needs: one set of versions, with hashes, for every Python that is served.
-# What is locked stays unless pyproject.toml rules it out; ARGS=--upgrade takes the newest.
+# Locked versions stay unless pyproject.toml excludes them; ARGS=--upgrade takes the newest.
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --disable-pip-version-check uv

@@ -104,7 +104,7 @@ def _is_grey(file: Path) -> bool:
             opacity = image.convert("RGBA").getchannel("A").getextrema()[0]
             if opacity != _OPAQUE:
                 raise DatasetRefused(
-                    f"{file} must have no transparent pixels, whose colours nobody sees: put it on "
+                    f"{file} must have no transparent pixels, whose colours are unseen: put it on "
                     f"a background first; got an opacity of {opacity} of {_OPAQUE}"
                 )
         return image.mode in _GREY
