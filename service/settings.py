@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from sweeps.places import sqlite_url
 from sweeps.retention.limits import Keep
+from sweeps.store.database.sqlite_file import sqlite_url
 from worker.data.prepared import default_home
 
 DEFAULT_PORT = 8000

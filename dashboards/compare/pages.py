@@ -12,9 +12,9 @@ from dashboards.plots.answers import Form, plot_answer
 from dashboards.plots.sweep import learning_curves
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
-from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import StoreDep
 from sweeps.analysis.comparison import MAX_ARMS
+from sweeps.figures.quantities import quantity
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

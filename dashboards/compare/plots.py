@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from dashboards.compare.view import Difference
-from dashboards.plots.figure import PALETTE, Plot, Row, figure
+from dashboards.plots.answers import Plot, Row
 from dashboards.wording.formatting import shortened
-from dashboards.wording.quantities import quantity
+from sweeps.figures.colours import GREY, PALETTE
+from sweeps.figures.plotly_values import figure
+from sweeps.figures.quantities import quantity
 
 #: Colour and marker by verdict: what is shown is drawn full.
 _STYLES = {"lower": (PALETTE[0], "circle"), "higher": (PALETTE[1], "diamond")}
-_NOT_SHOWN = ("#8A8F98", "circle-open")
+_NOT_SHOWN = (GREY, "circle-open")
 #: Letters of an arm's name beside the plot; longer ones would leave no room for it.
 _NAME = 28
 
@@ -41,7 +43,7 @@ def difference_plot(rows: Sequence[Difference], metric: str) -> Plot:
                 "hovertemplate": f"{row.arms}<br>{row.text}<br>{row.verdict}<extra></extra>",
             }
         )
-    zero = {"color": "#8A8F98", "width": 1.5, "dash": "dash"}
+    zero = {"color": GREY, "width": 1.5, "dash": "dash"}
     drawn = figure(
         traces,
         x={"title": f"difference of {what.name}" + (f" ({unit})" if unit else "")},

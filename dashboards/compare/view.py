@@ -6,27 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from dashboards.plots.sweep import Curve
 from dashboards.web.point_cache import all_points
 from dashboards.wording.differing_fields import Differing
 from dashboards.wording.formatting import config_value, difference_with_interval, number, plus_minus
-from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import (
-    objective_metric,
-    optimizer_of,
-    settings_text,
-)
+from dashboards.wording.sweep_facts import objective_metric, settings_text
 from sweeps.analysis.compared_arms import ArmRef
 from sweeps.analysis.comparison import MAX_ARMS, ComparisonSpec, compare
 from sweeps.analysis.formatting import NOTHING
 from sweeps.errors import SweepsError, SweepStateConflict
+from sweeps.figures.quantities import quantity
+from sweeps.figures.sweep import MAX_SAMPLES, Curve, optimizer_of
 from sweeps.records import Point, Sweep
 from sweeps.store.store import Store
 from worker.config.train_config import FieldError
 
 _REF = re.compile(r"^(?P<sweep>[A-Za-z0-9_-]{1,64})(?::(?P<kind>[pt])(?P<number>[0-9]{1,9}))?$")
-#: Values per curve; more than a screen has pixels for is not sent.
-MAX_SAMPLES = 300
 
 
 @dataclass(frozen=True)

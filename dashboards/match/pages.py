@@ -8,8 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.match.plots import implied_rates, match_curves
 from dashboards.match.view import match_facts, match_values, rate_name_of, side
-from dashboards.plots.answers import Form, plot_answer
-from dashboards.plots.figure import Plot
+from dashboards.plots.answers import NO_PLOT, Form, plot_answer
 from dashboards.sweep_pages.list import ListQuery, match_list
 from dashboards.sweep_pages.overview import overview_values
 from dashboards.sweep_pages.tables import TrialQuery, trial_table
@@ -22,8 +21,6 @@ from sweeps.spec.presets import preset_names, read_preset
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-
-_NO_PLOT = Plot({}, (), ())
 
 
 @router.get("/matches")
@@ -98,7 +95,7 @@ def curves_plot(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
     """Effective learning rate of source and target over the run."""
     sweep = store.get_sweep(sweep_id)
     result = result_of(sweep)
-    plot = _NO_PLOT
+    plot = NO_PLOT
     if result is not None and result["curves"] is not None:
         plot = match_curves(
             result["curves"],
@@ -116,7 +113,7 @@ def layers_plot(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
     """The rate that each layer alone would ask for."""
     sweep = store.get_sweep(sweep_id)
     result = result_of(sweep)
-    plot = _NO_PLOT
+    plot = NO_PLOT
     if result is not None and result["layers"]:
         verdict = result["verdict"]
         plot = implied_rates(

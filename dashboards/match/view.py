@@ -6,9 +6,9 @@ from markupsafe import Markup
 
 from dashboards.sweep_pages.overview import Fact, time_facts
 from dashboards.wording.formatting import config_value, number, percent, ratio, symbol
-from dashboards.wording.quantities import quantity
 from ndadam.theory.laws import rate_name
 from sweeps.analysis.formatting import Write, span, with_interval
+from sweeps.figures.quantities import quantity
 from sweeps.match.result import Interval, MatchResult, Verdict, result_of
 from sweeps.records import Side, Sweep
 

@@ -1,13 +1,16 @@
 """Draws figures 1 (a), 1 (b), 2 and 3 of the paper from our runs, for its report, with tables."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from dashboards.paper.plots import curve_lines
 from dashboards.paper.wording import point_name, points
-from dashboards.plots.figure import OPTIMIZER_COLOURS
 from dashboards.report.blocks import Block, Heading, Paragraph, Picture
-from dashboards.report.drawing import Drawing, Line, line_chart
 from sweeps.analysis.formatting import BRACKETS, NOTHING, signed, span, with_interval
 from sweeps.analysis.table import Table
+from sweeps.figures.chart import STEPS, Axis, Chart, Level, Line
+from sweeps.figures.colours import GREY
+from sweeps.figures.matplotlib_files import Drawing, drawing
 from sweeps.paper.balance import END, balance_by_layer, balance_curve, balance_note
 from sweeps.paper.figures import (
     LAYER,
@@ -26,98 +29,71 @@ from sweeps.paper.figures import (
 )
 from sweeps.paper.runs import Arm, PaperRuns
 
-_STEPS = "training step"
+#: Percent below which Figure 2 shows nothing.
+_LEAST_ACCURACY = 70.0
+_BN_SOFTMAX = ", BN-Softmax"
 
 
 def figure_1a(runs: PaperRuns) -> Drawing | None:
     """The projection ratio of the fifth convolution, other layers thin behind it."""
     (arm,) = runs.arms("paper-fig1a")
-    lines = []
-    for layer in layers_of(arm, "projection_ratio"):
-        curve = balance_curve(arm, layer, layer)
-        if curve is not None and layer != LAYER:
-            lines.append(_line(curve, is_faint=True))
+    layers = [layer for layer in layers_of(arm, "projection_ratio") if layer != LAYER]
+    others = [curve for layer in layers if (curve := balance_curve(arm, layer, layer))]
     here = balance_curve(arm, LAYER, f"{LAYER}, {setting_label(arm.config)}")
     if here is None:
         return None
-    return line_chart(
-        "figure-1a",
-        [*lines, _line(here)],
-        x_label=_STEPS,
-        y_label="projection ratio",
-        levels=(0.0, -1.0),
-    )
+    faint = [Line(one.label, GREY, one.steps, one.mean, is_faint=True) for one in others]
+    lines = [*faint, *_lines([here], has_bands=False)]
+    levels = [Level(value, GREY) for value in (0.0, -1.0)]
+    return drawing(Chart("figure-1a", STEPS, Axis("projection ratio"), lines, levels=levels))
 
 
 def figure_1b(runs: PaperRuns) -> Drawing | None:
     """Effective learning rates of the five settings."""
-    dashes = iter(("solid", "dot", "dash", "solid", "dash"))
-    lines = []
-    for arm in runs.arms("paper-fig1b"):
-        dash = next(dashes)
-        curve = mean_curve(setting_label(arm.config), arm, f"effective_lr/{LAYER}")
-        if curve is not None:
-            lines.append(_line(curve, dash=dash, band=True))
-    return _chart("figure-1b", lines, y_label="effective learning rate ‖Δw‖/‖w‖")
+    metric = f"effective_lr/{LAYER}"
+    arms = runs.arms("paper-fig1b")
+    curves = [mean_curve(setting_label(arm.config), arm, metric) for arm in arms]
+    return _drawing("figure-1b", _lines(curves), Axis("effective learning rate ‖Δw‖/‖w‖"))
 
 
 def figure_2(runs: PaperRuns) -> Drawing | None:
-    """Test accuracy of the three optimizers."""
-    lines = []
-    for arm in runs.arms("paper-fig2"):
-        curve = mean_curve(_optimizer(arm), arm, "test_error", scale=100.0)
-        if curve is not None:
-            lines.append(_line(_accuracy(curve), band=True))
-    return _chart("figure-2", lines, y_label="test accuracy (%)")
+    """Test accuracy of the three optimizers, from 70 % on unless no run reached that."""
+    arms = runs.arms("paper-fig2")
+    curves = [mean_curve(_optimizer(arm), arm, "test_error", scale=100.0) for arm in arms]
+    lines = _lines([_accuracy(curve) for curve in curves if curve is not None])
+    best = max((value for line in lines for value in line.y if value is not None), default=0.0)
+    ends = (_LEAST_ACCURACY, best + 1) if best > _LEAST_ACCURACY else None
+    return _drawing("figure-2", lines, Axis("test accuracy (%)", ends=ends))
 
 
 def figure_3(runs: PaperRuns) -> Drawing | None:
     """Logits with and without BN-Softmax."""
-    lines = []
+    curves = []
     for arm in runs.arms("paper-fig3"):
-        plain = arm.config["gamma_c"] is None
-        label = _optimizer(arm) + ("" if plain else ", BN-Softmax")
-        curve = mean_curve(label, arm, "logit_rms")
-        if curve is not None:
-            lines.append(_line(curve, dash="solid" if plain else "dash"))
-    return _chart("figure-3", lines, y_label="RMS of the logits")
+        label = _optimizer(arm) + ("" if arm.config["gamma_c"] is None else _BN_SOFTMAX)
+        curves.append(mean_curve(label, arm, "logit_rms"))
+    lines = [
+        replace(line, dash="dash" if _BN_SOFTMAX in line.name else "solid")
+        for line in _lines(curves, has_bands=False)
+    ]
+    return _drawing("figure-3", lines, Axis("RMS of the logits"))
 
 
-def _chart(name: str, lines: Sequence[Line], *, y_label: str) -> Drawing | None:
-    if not lines:
-        return None
-    bottom = 70.0 if name == "figure-2" else None
-    if bottom is not None and max(max(line.y) for line in lines) <= bottom:
-        bottom = None  # a run this poor is shown whole
-    return line_chart(name, lines, x_label=_STEPS, y_label=y_label, y_range=(bottom, None))
+def _drawing(name: str, lines: Sequence[Line], y: Axis) -> Drawing | None:
+    return drawing(Chart(name, STEPS, y, lines)) if lines else None
+
+
+def _lines(curves: Sequence[MeanCurve | None], *, has_bands: bool = True) -> list[Line]:
+    """The curves that there are, each named with its number of seeds."""
+    named = [replace(one, label=f"{one.label} (n = {one.n})") for one in curves if one is not None]
+    return curve_lines(named, float, has_bands=has_bands)
 
 
 def _accuracy(curve: MeanCurve) -> MeanCurve:
-    return MeanCurve(
-        label=curve.label,
-        optimizer=curve.optimizer,
-        steps=curve.steps,
-        mean=tuple(100 - value for value in curve.mean),
-        low=tuple(100 - value for value in curve.high),
-        high=tuple(100 - value for value in curve.low),
-        n=curve.n,
+    mean, low, high = (
+        tuple(100 - value for value in values) for values in (curve.mean, curve.high, curve.low)
     )
-
-
-def _line(
-    curve: MeanCurve, *, dash: str = "solid", band: bool = False, is_faint: bool = False
-) -> Line:
-    shows_band = band and curve.n > 1
-    return Line(
-        label=f"{curve.label} (n = {curve.n})",
-        colour="#8A8F98" if is_faint else OPTIMIZER_COLOURS[curve.optimizer],
-        x=curve.steps,
-        y=curve.mean,
-        low=curve.low if shows_band else (),
-        high=curve.high if shows_band else (),
-        dash=dash,
-        is_faint=is_faint,
-    )
+    return replace(curve, mean=mean, low=low, high=high)
 
 
 def _optimizer(arm: Arm) -> str:

@@ -1,21 +1,14 @@
 """The paper's tables as points beside ours, and its figures from our curves."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from dashboards.plots.figure import (
-    DASHES,
-    LEGEND_BELOW,
-    OPTIMIZER_COLOURS,
-    PALETTE,
-    Plot,
-    Row,
-    band,
-    figure,
-    readable_axis,
-    wide_axis,
-)
-from dashboards.wording.quantities import quantity
+from dashboards.plots.answers import Plot, Row
+from sweeps.figures.axes import readable_ends, spans_decade
+from sweeps.figures.chart import STEPS, Axis, Chart, Level, Line
+from sweeps.figures.colours import DASHES, GREY, optimizer_colour
+from sweeps.figures.plotly_values import LEGEND_BELOW, figure, figure_of
+from sweeps.figures.quantities import quantity
 from sweeps.paper.comparison import ComparedTable, Measured
 from sweeps.paper.figures import MeanCurve
 
@@ -37,7 +30,7 @@ def table_plot(found: ComparedTable) -> Plot:
             "marker": {
                 "symbol": "diamond-open",
                 "size": 11,
-                "color": "#8A8F98",
+                "color": GREY,
                 "line": {"width": 2},
             },
             "hovertemplate": "paper %{x:.2f} %<extra></extra>",
@@ -53,14 +46,11 @@ def table_plot(found: ComparedTable) -> Plot:
                 "array": [_half(row.measured) for _, row in ours],
                 "thickness": 2,
                 "width": 6,
-                "color": "#8A8F98",
+                "color": GREY,
             },
             "marker": {
                 "size": 10,
-                "color": [
-                    OPTIMIZER_COLOURS.get(_NAMES.get(row.entry.label, ""), PALETTE[5])
-                    for _, row in ours
-                ],
+                "color": [optimizer_colour(_NAMES.get(row.entry.label, "")) for _, row in ours],
             },
             "customdata": [row.measured.n for _, row in ours],
             "hovertemplate": "ours %{x:.2f} % of %{customdata} seeds<extra></extra>",
@@ -71,7 +61,7 @@ def table_plot(found: ComparedTable) -> Plot:
             "name": "our seeds",
             "x": [value for _, row in ours for value in row.measured.values],
             "y": [index - 0.3 for index, row in ours for _ in row.measured.values],
-            "marker": {"size": 5, "color": "#8A8F98"},
+            "marker": {"size": 5, "color": GREY},
             "hovertemplate": "one seed %{x:.2f} %<extra></extra>",
         },
     ]
@@ -122,63 +112,47 @@ def curves_plot(
         finals: Optimizer and the paper's final value, in the unit of the axis; dotted lines.
     """
     what = quantity(metric)
-    bands, lines, rows = [], [], list[Row]()
-    drawn_of: Counter[str] = Counter()
-    for curve in curves:
-        # A colour for each optimizer, as in every other plot; its curves differ in their dashes.
-        ink = OPTIMIZER_COLOURS.get(curve.optimizer, PALETTE[5])
-        stroke = DASHES[drawn_of[curve.optimizer] % len(DASHES)]
-        drawn_of[curve.optimizer] += 1
-        mean, low, high = (
-            [what.shown(value) for value in values]
-            for values in (curve.mean, curve.low, curve.high)
-        )
-        if curve.n > 1:
-            bands.append(band(curve.steps, low, high, ink, group=curve.label))
-        lines.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": curve.label,
-                "legendgroup": curve.label,
-                "x": list(curve.steps),
-                "y": mean,
-                "line": {"color": ink, "width": 2, "dash": stroke},
-                "hovertemplate": (
-                    f"{curve.label}<br>step %{{x:,}}<br>{what.name} %{{y:.4g}} {what.unit}"
-                    f" (mean of {curve.n})<extra></extra>"
-                ),
-            }
-        )
-        columns = (curve.steps, curve.mean, curve.low, curve.high)
-        rows += [(curve.label, *row, curve.n) for row in zip(*columns, strict=True)]
-    shown = [y for line in lines for y in _floats(line["y"])]
-    axis = readable_axis(shown) if wide_axis(shown) else {}
-    drawn = figure(
-        [*bands, *lines],
-        x={"title": "step t (optimizer steps)", "rangemode": "tozero"},
-        y={"title": what.axis, **axis},
-        name=name,
-        height=380,
-        shapes=[_final(optimizer, value) for optimizer, value in finals],
-        **LEGEND_BELOW,
-    )
+    lines = curve_lines(curves, what.shown)
+    shown = [value for line in lines for value in line.y if value is not None]
+    wide = spans_decade(shown)
+    y = Axis(what.axis, is_log=wide, ends=readable_ends(shown) if wide else None)
+    levels = [Level(value, optimizer_colour(optimizer), "dot") for optimizer, value in finals]
+    hover = [
+        {
+            "hovertemplate": (
+                f"{curve.label}<br>step %{{x:,}}<br>{what.name} %{{y:.4g}} {what.unit}"
+                f" (mean of {curve.n})<extra></extra>"
+            )
+        }
+        for curve in curves
+    ]
+    chart = Chart(name, STEPS, y, lines, levels=levels)
+    drawn = figure_of(chart, hover=hover, height=380, **LEGEND_BELOW)
+    rows: list[Row] = [
+        (curve.label, *row, curve.n)
+        for curve in curves
+        for row in zip(curve.steps, curve.mean, curve.low, curve.high, strict=True)
+    ]
     return Plot(drawn, ("arm", "step", "mean", "low", "high", "seeds"), rows)
 
 
-def _floats(values: object) -> list[float]:
-    return list(values) if isinstance(values, list) else []
+def curve_lines(
+    curves: Sequence[MeanCurve], shown: Callable[[float], float], *, has_bands: bool = True
+) -> list[Line]:
+    """The curves of a figure, each with the range of its seeds.
 
-
-def _final(optimizer: str, value: float) -> dict[str, object]:
-    ink = OPTIMIZER_COLOURS.get(optimizer, PALETTE[5])
-    line = {"color": ink, "width": 1.5, "dash": "dot"}
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": value,
-        "y1": value,
-        "line": line,
-    }
+    They have the colour of their optimizer; curves of one optimizer differ in their dashes.
+    """
+    lines = []
+    drawn_of: Counter[str] = Counter()
+    for curve in curves:
+        mean, low, high = (
+            [shown(value) for value in values] for values in (curve.mean, curve.low, curve.high)
+        )
+        if curve.n < 2 or not has_bands:
+            low, high = [], []
+        stroke = DASHES[drawn_of[curve.optimizer] % len(DASHES)]
+        drawn_of[curve.optimizer] += 1
+        ink = optimizer_colour(curve.optimizer)
+        lines.append(Line(curve.label, ink, curve.steps, mean, low, high, dash=stroke))
+    return lines

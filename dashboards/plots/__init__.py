@@ -1,4 +1,4 @@
-"""Figures as the values that plotly draws.
+"""Plots of the pages: figures with their hover texts, and the tables behind them.
 
 May import: wording.
 """

@@ -1,13 +1,36 @@
-"""How a plot is sent: as JSON for the page's script, or as CSV for everything else."""
+"""A plot of a page: a figure and its table, sent as JSON for the page's script or as CSV."""
 
-from typing import Literal
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from fastapi.responses import JSONResponse, Response
 
-from dashboards.plots.figure import Plot
-
 #: Ending of a plot's address.
 Form = Literal["json", "csv"]
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What one plot shows, as plotly's values and as a table."""
+
+    figure: dict[str, Any]
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+
+    def csv(self) -> str:
+        """The table as CSV, numbers in full precision and errors as fractions."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+
+NO_PLOT = Plot({}, (), ())
 
 
 def plot_answer(plot: Plot, form: Form, *, file_name: str, empty: str) -> Response:

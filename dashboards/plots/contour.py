@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.plots.figure import Plot, Row, figure, log_axis
-from dashboards.plots.scales import Scale, is_number, scale_of
-from dashboards.wording.quantities import quantity
+from dashboards.plots.answers import NO_PLOT, Plot, Row
+from dashboards.plots.scales import Scale, scale_of
+from sweeps.figures.plotly_values import figure, log_axis
+from sweeps.figures.quantities import quantity
+from sweeps.figures.sweep import is_number
 from sweeps.records import Point
+from sweeps.store.queries.thinning import thin
 
 #: Cells on each side.
 CELLS = 40
@@ -51,14 +54,14 @@ def contour_plot(
     chosen = both_numeric(points, x, y)
     what = quantity(objective)
     if not chosen:
-        return Plot({}, (), ())
+        return NO_PLOT
     sides = (
         scale_of(x, [p.params[x] for p in chosen], log=log[0]),
         scale_of(y, [p.params[y] for p in chosen], log=log[1]),
     )
     values = [what.shown(p.mean or 0.0) for p in chosen]
     grid = surface(chosen, sides, values)
-    marks = chosen[:: max(1, math.ceil(len(chosen) / MAX_MARKS))]
+    marks = thin(chosen, MAX_MARKS)
     traces = [
         _surface_trace(grid, (x, y), objective, _range(values)),
         {
@@ -89,38 +92,28 @@ def contour_plot(
 def surface(
     points: Sequence[Point], sides: tuple[Scale, Scale], values: Sequence[float]
 ) -> Surface:
-    """Smooth values at the points onto a grid, in two passes over binned sums."""
-    sums = [[0.0] * CELLS for _ in range(CELLS)]
-    counts = [[0.0] * CELLS for _ in range(CELLS)]
-    for point, value in zip(points, values, strict=True):
-        column, row = (_cell(side.place(point.params[side.field])) for side in sides)
-        sums[row][column] += value
-        counts[row][column] += 1
+    """Smooth values at the points onto a grid: binned sums, blurred along both sides."""
+    # Loaded with the first contour: the service starts without it.
+    import numpy as np
+
+    columns, rows = ([_cell(side.place(p.params[side.field])) for p in points] for side in sides)
+    sums, counts = np.zeros((CELLS, CELLS)), np.zeros((CELLS, CELLS))
+    np.add.at(sums, (rows, columns), values)
+    np.add.at(counts, (rows, columns), 1.0)
     width = CELLS * WIDTH * len(points) ** (-1 / 6)
-    kernel = [math.exp(-0.5 * (offset / width) ** 2) for offset in range(CELLS)]
-    sums, counts = (_blurred(_blurred(grid, kernel), kernel) for grid in (sums, counts))
+    at = np.arange(CELLS)
+    kernel = np.exp(-0.5 * ((at[:, None] - at) / width) ** 2)
+    total, weight = kernel @ sums @ kernel, kernel @ counts @ kernel
     z = [
-        [total / n if n >= LEAST_WEIGHT else None for total, n in zip(*rows, strict=True)]
-        for rows in zip(sums, counts, strict=True)
+        [value / n if n >= LEAST_WEIGHT else None for value, n in zip(*row, strict=True)]
+        for row in zip(total.tolist(), weight.tolist(), strict=True)
     ]
-    x, y = ([side.value((at + 0.5) / CELLS) for at in range(CELLS)] for side in sides)
+    x, y = ([side.value((cell + 0.5) / CELLS) for cell in range(CELLS)] for side in sides)
     return Surface(x, y, z)
 
 
 def _cell(place: float | None) -> int:
     return min(CELLS - 1, max(0, int((place or 0.0) * CELLS)))
-
-
-def _blurred(grid: list[list[float]], kernel: Sequence[float]) -> list[list[float]]:
-    """Blur along the rows and turn the grid over its diagonal, so that twice does both ways."""
-    blurred = [
-        [
-            sum(value * kernel[abs(at - column)] for at, value in enumerate(row) if value)
-            for column in range(CELLS)
-        ]
-        for row in grid
-    ]
-    return [list(column) for column in zip(*blurred, strict=True)]
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

@@ -7,10 +7,12 @@ the spread between all points a field explains by itself.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.plots.figure import LEGEND_BELOW, PALETTE, Plot, Row, colour, figure
+from dashboards.plots.answers import Plot, Row
 from dashboards.wording.importance_notes import branch_name
-from dashboards.wording.quantities import quantity
 from sweeps.analysis.variance_share import VarianceShare
+from sweeps.figures.colours import GREY, PALETTE, colour
+from sweeps.figures.plotly_values import LEGEND_BELOW, figure
+from sweeps.figures.quantities import quantity
 
 
 def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
@@ -81,7 +83,7 @@ def variance_plot(rows: Sequence[VarianceShare], objective: str) -> Plot:
             "symmetric": False,
             "thickness": 1.5,
             "width": 5,
-            "color": "#8A8F98",
+            "color": GREY,
         },
         "marker": {"color": PALETTE[0]},
         "customdata": [[100 * row.low, 100 * row.high, row.n] for row in ordered],

@@ -8,12 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.plots.figure import LEGEND_BELOW, Plot, Row, figure
+from dashboards.plots.answers import Plot, Row
 from dashboards.plots.scales import Scale, scale_of
 from dashboards.wording.formatting import number, sampled_value
-from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import is_log
+from sweeps.figures.plotly_values import LEGEND_BELOW, figure
+from sweeps.figures.quantities import quantity
+from sweeps.figures.sweep import is_log
 from sweeps.records import Point
+from sweeps.store.queries.thinning import thin
 
 #: Lines that can still be told apart; the best are all among them.
 MAX_LINES = 400
@@ -90,9 +92,8 @@ def parallel_plot(
 def _chosen(ranked: Sequence[Point]) -> list[tuple[int, Point]]:
     """Rank and point of the lines: all of the best, an even part of the others."""
     best = min(len(ranked), MAX_LINES // 4)
-    others = list(enumerate(ranked))[best:]
-    step = max(1, math.ceil(len(others) / (MAX_LINES - best)))
-    return [*list(enumerate(ranked))[:best], *others[::step]]
+    lines = list(enumerate(ranked))
+    return [*lines[:best], *thin(lines[best:], MAX_LINES - best)]
 
 
 def _trace(

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboards.wording.formatting import choice_word
-
-
-def is_number(value: Any) -> bool:
-    """Whether a sampled value can lie on a numeric axis."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+from sweeps.figures.sweep import is_number
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from dashboards.plots.figure import LEGEND_BELOW, Plot, Row, figure
+from dashboards.plots.answers import Plot, Row
+from sweeps.figures.plotly_values import LEGEND_BELOW, figure
 from sweeps.records import TrialState
 from sweeps.store.queries.timeline import Span
 

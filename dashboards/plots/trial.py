@@ -1,18 +1,14 @@
 """The plots of a trial's page: its metrics, and weight dynamics per layer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from dashboards.plots.figure import (
-    LEGEND_BELOW,
-    Plot,
-    Row,
-    colour,
-    dash,
-    depth_colour,
-    figure,
-    wide_axis,
-)
-from dashboards.wording.quantities import layer_order, quantity
+from dashboards.plots.answers import Plot, Row
+from sweeps.figures.axes import spans_decade
+from sweeps.figures.chart import STEPS, Axis, Chart, Line
+from sweeps.figures.colours import colour, dash, depth_colour
+from sweeps.figures.plotly_values import LEGEND_BELOW, figure_of
+from sweeps.figures.quantities import layer_order, quantity
 
 Samples = Sequence[tuple[int, float]]
 
@@ -20,28 +16,15 @@ Samples = Sequence[tuple[int, float]]
 def metric_curves(unit_of: str, metrics: Mapping[str, Samples]) -> Plot:
     """Metrics of one unit over steps; ``unit_of`` is the metric that names the axis."""
     what = quantity(unit_of)
-    traces, rows = [], list[Row]()
-    for index, (name, samples) in enumerate(metrics.items()):
-        mine = quantity(name)
-        traces.append(
-            _line(
-                mine.name,
-                samples,
-                colour(index),
-                dash(index),
-                shown=mine.shown,
-                unit=mine.unit,
-            )
-        )
-        rows += [(name, step, value) for step, value in samples]
-    axis = "error (%)" if len(metrics) > 1 and what.is_fraction else what.axis
-    drawn = figure(
-        traces,
-        x={"title": "step t (optimizer steps)", "rangemode": "tozero"},
-        y={"title": axis, **wide_axis(_shown(metrics))},
-        name=unit_of.replace("/", "-"),
-        **(LEGEND_BELOW if len(traces) > 1 else {}),
-    )
+    lines = []
+    for index, (key, samples) in enumerate(metrics.items()):
+        x, y = _places(key, samples)
+        lines.append(Line(quantity(key).name, colour(index), x, y, dash=dash(index)))
+    title = "error (%)" if len(metrics) > 1 and what.is_fraction else what.axis
+    units = [quantity(key).unit for key in metrics]
+    legend = LEGEND_BELOW if len(lines) > 1 else {}
+    drawn = _figure(unit_of.replace("/", "-"), title, lines, units, height=320, **legend)
+    rows: list[Row] = [(key, *sample) for key, line in metrics.items() for sample in line]
     return Plot(drawn, ("metric", "step", "value"), rows)
 
 
@@ -54,43 +37,28 @@ def layer_curves(stem: str, layers: Mapping[str, Samples]) -> Plot:
     """
     what = quantity(stem)
     names = sorted(layers, key=layer_order)
-    traces, rows = [], list[Row]()
-    for index, layer in enumerate(names):
-        samples = layers[layer]
-        ink = depth_colour(index, len(names))
-        traces.append(_line(layer, samples, ink, "solid", shown=what.shown, unit=what.unit))
-        rows += [(layer, step, value) for step, value in samples]
-    drawn = figure(
-        traces,
-        x={"title": "step t (optimizer steps)", "rangemode": "tozero"},
-        y={"title": what.axis, **wide_axis(_shown(layers))},
-        name=f"{stem}-by-layer",
-        height=380,
-        **LEGEND_BELOW,
-    )
+    lines = []
+    for index, name in enumerate(names):
+        x, y = _places(stem, layers[name])
+        lines.append(Line(name, depth_colour(index, len(names)), x, y))
+    units = [what.unit] * len(names)
+    drawn = _figure(f"{stem}-by-layer", what.axis, lines, units, height=380, **LEGEND_BELOW)
+    rows: list[Row] = [(name, *sample) for name in names for sample in layers[name]]
     return Plot(drawn, ("layer", "step", stem), rows)
 
 
-def _shown(lines: Mapping[str, Samples]) -> list[float]:
-    return [quantity(name).shown(value) for name, line in lines.items() for _, value in line]
+def _places(metric: str, samples: Samples) -> tuple[list[float], list[float]]:
+    shown = quantity(metric).shown
+    return [step for step, _ in samples], [shown(value) for _, value in samples]
 
 
-def _line(
-    name: str,
-    samples: Samples,
-    ink: str,
-    style: str,
-    *,
-    shown: Callable[[float], float],
-    unit: str,
-) -> dict[str, object]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if len(samples) <= 30 else "lines",
-        "name": name,
-        "x": [step for step, _ in samples],
-        "y": [shown(value) for _, value in samples],
-        "line": {"color": ink, "width": 2, "dash": style},
-        "marker": {"size": 4},
-        "hovertemplate": f"{name}<br>step %{{x:,}}<br>%{{y:.4g}} {unit}<extra></extra>",
-    }
+def _figure(
+    name: str, title: str, lines: Sequence[Line], units: Sequence[str], **layout: Any
+) -> dict[str, Any]:
+    values = [value for line in lines for value in line.y if value is not None]
+    hover = [
+        {"hovertemplate": f"{line.name}<br>step %{{x:,}}<br>%{{y:.4g}} {unit}<extra></extra>"}
+        for line, unit in zip(lines, units, strict=True)
+    ]
+    chart = Chart(name, STEPS, Axis(title, is_log=spans_decade(values)), lines)
+    return figure_of(chart, hover=hover, **layout)

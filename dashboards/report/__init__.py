@@ -1,4 +1,4 @@
 """One document in HTML, Markdown or LaTeX: of a sweep or a match.
 
-May import: match, plots, web, wording.
+May import: match, web, wording.
 """

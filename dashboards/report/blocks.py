@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from dashboards.report.drawing import Drawing
 from sweeps.analysis.table import Table
+from sweeps.figures.matplotlib_files import Drawing
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,7 @@ from collections.abc import Callable
 
 from markupsafe import Markup
 
-from dashboards.report.blocks import (
-    Block,
-    Document,
-    Heading,
-    Listing,
-    Notes,
-    Paragraph,
-    Picture,
-)
+from dashboards.report.blocks import Block, Document, Heading, Listing, Notes, Paragraph, Picture
 from dashboards.report.latex import latex_preamble, latex_table, notes_latex
 from dashboards.web.templating import render
 from dashboards.wording.markdown_notes import part_of_markdown

@@ -1,15 +1,14 @@
 """A match as a report: the verdict first, then what it rests on."""
 
-from dashboards.match.plots import SOURCE, TARGET
-from dashboards.match.view import match_values
-from dashboards.plots.figure import PALETTE
+from dashboards.match.view import match_values, side
 from dashboards.report.blocks import Block, Heading, Listing, Paragraph, Picture
-from dashboards.report.drawing import Line, Mark, interval_chart, line_chart
 from dashboards.wording.formatting import duration, interval, number, quantity_value, ratio
-from dashboards.wording.plain_text import plain, symbol
-from dashboards.wording.quantities import layer_order, quantity
+from dashboards.wording.plain_text import symbol
 from sweeps.analysis.formatting import NOTHING, span, with_interval
 from sweeps.analysis.table import Table
+from sweeps.figures.match import effective_rates, implied_rates, layers_in_order
+from sweeps.figures.matplotlib_files import drawing, rows_drawing
+from sweeps.figures.quantities import plain, quantity
 from sweeps.match.result import (
     CostRow,
     CriterionRow,
@@ -39,8 +38,8 @@ def match_blocks(sweep: Sweep) -> list[Block]:
         blocks.append(Listing(tuple(result["warnings"])))
     blocks += _criteria(result["criteria"], name)
     if result["curves"] is not None:
-        blocks += _curves(result["curves"], result["tolerance"], source, target)
-    blocks += _layers(result["layers"], name)
+        blocks += _curves(sweep, result, result["curves"])
+    blocks += _layers(result["layers"], result["rate_name"])
     findings = tuple((label, plain(value)) for label, value in values["findings"])
     if findings:
         blocks += [Heading("What is known about it"), Table(("what", "found"), findings)]
@@ -66,46 +65,28 @@ def _interval(found: Interval | None) -> str:
     return NOTHING if found is None else with_interval(number, **found)
 
 
-def _curves(curves: Curves, tolerance: float, source: str, target: str) -> list[Block]:
-    steps, values = curves["steps"], curves["source"]
-    lines = [
-        Line(
-            f"source: {source}",
-            SOURCE,
-            steps,
-            values,
-            low=[value / (1 + tolerance) for value in values],
-            high=[value * (1 + tolerance) for value in values],
-        )
-    ]
-    if curves["formula"]:
-        lines.append(Line("closed form with lag", "#8A8F98", steps, curves["formula"], dash="dot"))
-    if curves["target"]:
-        low, high = curves["target_low"], curves["target_high"]
-        lines.append(Line(f"target: {target}", TARGET, steps, curves["target"], low, high))
-    peak = max([*values, *curves["target"]])
-    drawing = line_chart(
-        "effective-learning-rates",
-        lines,
-        x_label="training step",
-        y_label="effective learning rate ‖Δw‖/‖w‖",
-        log_y=True,
-        # A cosine ends at zero, and its last steps would fill the figure.
-        y_range=(2e-3 * peak, 1.4 * peak),
+def _curves(sweep: Sweep, result: MatchResult, curves: Curves) -> list[Block]:
+    chart = effective_rates(
+        curves,
+        tolerance=result["tolerance"],
+        verdict=result["verdict"],
+        source_name=side(sweep, "source")["optimizer"],
+        target_name=side(sweep, "target")["optimizer"],
     )
     caption = (
-        f"Effective learning rates over the run. Around the source: ±{100 * tolerance:g} %. Around "
-        "the target: its lowest and highest seed."
+        f"Effective learning rates over the run. Around the source: ±{100 * result['tolerance']:g} "
+        "%. Around the target: its lowest and highest seed."
     )
-    return [Heading("Source and target"), Picture(drawing, caption)]
+    if result["verdict"] is not None:
+        caption += " Shaded: the window of the verdict."
+    return [Heading("Source and target"), Picture(drawing(chart), caption)]
 
 
-def _layers(layers: list[LayerRow], name: str) -> list[Block]:
+def _layers(layers: list[LayerRow], rate_name: str) -> list[Block]:
     if not layers:
         return []
-    ordered = sorted(layers, key=lambda row: layer_order(row["layer"]))
-    marks = [_mark(row) for row in ordered]
-    drawing = interval_chart("implied-rates", marks, x_label=f"{name} that the layer asks for")
+    ordered = layers_in_order(layers)
+    chart = implied_rates(ordered, rate_name, rate=None)
     rows = tuple(
         (
             row["layer"],
@@ -116,14 +97,10 @@ def _layers(layers: list[LayerRow], name: str) -> list[Block]:
         )
         for row in ordered
     )
+    name = symbol(rate_name)
     head = ("layer", "kind", name, "95 % interval", "source over target")
     caption = f"The {name} that each layer alone would ask for, with its interval over seeds."
-    return [Heading("Layer by layer"), Picture(drawing, caption), Table(head, rows)]
-
-
-def _mark(row: LayerRow) -> Mark:
-    low, high = row.get("implied_low"), row.get("implied_high")
-    return Mark(row["layer"], PALETTE[0], row["implied_rate"], low, high)
+    return [Heading("Layer by layer"), Picture(rows_drawing(chart), caption), Table(head, rows)]
 
 
 def _comparison(result: MatchResult) -> list[Block]:

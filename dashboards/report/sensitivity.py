@@ -1,28 +1,24 @@
 """What each varied field did to the objective, as parts of a report: figures, means, importance."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from dashboards.plots.figure import inks
-from dashboards.plots.scales import is_number
 from dashboards.report.blocks import Block, Heading, Listing, Picture
-from dashboards.report.drawing import Cloud, cloud_chart
-from dashboards.wording.formatting import (
-    choice_word,
-    interval,
-    number,
-    quantity_value,
-    upper_first,
-)
+from dashboards.wording.formatting import choice_word, interval, number, quantity_value, upper_first
 from dashboards.wording.importance_notes import branch_name, importance_notes
-from dashboards.wording.plain_text import plain, symbol
-from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import is_log, objective_metric, optimizer_of
+from dashboards.wording.plain_text import symbol
+from dashboards.wording.sweep_facts import objective_metric
 from sweeps.analysis.arms import Analysis
 from sweeps.analysis.formatting import span
 from sweeps.analysis.sensitivity import SensitivityBin
 from sweeps.analysis.table import Table
+from sweeps.figures.axes import spans_decade
+from sweeps.figures.matplotlib_files import drawing
+from sweeps.figures.quantities import plain, quantity
+from sweeps.figures.sweep import MOST_WITH_BARS, is_log, numeric_settings, sensitivity
 from sweeps.records import Point, Sweep
+from sweeps.store.queries.thinning import thin
 from sweeps.store.store import Store
 
 #: Points of one figure, an even part of more: each is a shape of the file.
@@ -46,44 +42,20 @@ def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Bloc
 
 
 def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
-    having = [point for point in points if is_number(point.params.get(field))]
-    if len({point.params[field] for point in having}) < 2:
+    having = numeric_settings(sweep, points, field)
+    if len({setting.value for setting in having}) < 2:
         return []
-    drawn = having[:: -(-len(having) // MOST_POINTS)]
-    what = quantity(objective_metric(sweep))
-    clouds = _clouds(sweep, field, drawn)
-    means = [y for cloud in clouds for y in cloud.y]
-    drawing = cloud_chart(
-        f"sensitivity-{field}",
-        clouds,
-        x_label=plain(quantity(field).axis),
-        y_label=plain(what.axis),
-        log_x=is_log(sweep.space[field]) and min(x for cloud in clouds for x in cloud.x) > 0,
-        log_y=min(means) > 0 and max(means) >= 10 * min(means),
-    )
-    caption = f"{upper_first(what.name)} over {quantity(field).name}"
-    marks = "each mark is a point, mean ± sd over seeds"
+    drawn = thin(having, MOST_POINTS)
+    metric = objective_metric(sweep)
+    chart = sensitivity(field, metric, drawn, is_log=is_log(sweep.space[field]))
+    if spans_decade(chart.values()):
+        chart = replace(chart, y=replace(chart.y, is_log=True, ends=None))
+    caption = f"{upper_first(quantity(metric).name)} over {quantity(field).name}"
+    spread = "mean ± sd" if len(drawn) <= MOST_WITH_BARS else "its mean"
+    marks = f"each mark is a point, {spread} over seeds"
     if len(drawn) < len(having):
         marks += f"; {number(len(drawn))} of {number(len(having))} points, evenly taken"
-    return [Picture(drawing, f"{caption}: {marks}.")]
-
-
-def _clouds(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Cloud]:
-    """A cloud for each optimizer."""
-    what = quantity(objective_metric(sweep))
-    members: dict[str, list[Point]] = {}
-    for point in points:
-        members.setdefault(optimizer_of(sweep, point.params), []).append(point)
-    return [
-        Cloud(
-            name,
-            ink,
-            [float(p.params[field]) for p in mine],
-            [what.shown(p.mean or 0.0) for p in mine],
-            [what.shown(p.sd or 0.0) for p in mine],
-        )
-        for (name, mine), ink in zip(members.items(), inks(list(members)), strict=True)
-    ]
+    return [Picture(drawing(chart), f"{caption}: {marks}.")]
 
 
 def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:

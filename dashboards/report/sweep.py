@@ -4,9 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from dashboards.plots.figure import OPTIMIZER_COLOURS, dash, inks
 from dashboards.report.blocks import Block, Document, Heading, Listing, Notes, Paragraph, Picture
-from dashboards.report.drawing import Line, Mark, interval_chart, line_chart
 from dashboards.report.match import match_blocks
 from dashboards.report.sensitivity import sensitivity_blocks
 from dashboards.wording.formatting import (
@@ -19,12 +17,16 @@ from dashboards.wording.formatting import (
     quantity_value,
     upper_first,
 )
-from dashboards.wording.plain_text import plain, settings, symbol
-from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import objective_metric, optimizer_of
+from dashboards.wording.plain_text import settings, symbol
+from dashboards.wording.sweep_facts import objective_metric
 from sweeps.analysis.arms import Analysis, ArmResult, Estimate, analysis
 from sweeps.analysis.formatting import BRACKETS, NOTHING, with_interval
 from sweeps.analysis.table import Table
+from sweeps.figures.chart import Axis, Chart, Marks, bars
+from sweeps.figures.colours import OPTIMIZER_COLOURS, PALETTE
+from sweeps.figures.matplotlib_files import drawing, rows_drawing
+from sweeps.figures.quantities import quantity
+from sweeps.figures.sweep import MAX_SAMPLES, Curve, learning_curves, optimizer_of
 from sweeps.records import Sweep, sign_of
 from sweeps.store.store import Store
 
@@ -167,26 +169,19 @@ def _with_interval(metric: str, found: Estimate) -> str:
 
 
 def _intervals(arms: Sequence[ArmResult], metric: str) -> list[Block]:
-    what = quantity(metric)
-
-    def shown(value: float | None) -> float | None:
-        return None if value is None else what.shown(value)
-
-    marks = [
-        Mark(
-            settings(arm.arm),
-            OPTIMIZER_COLOURS.get(str(arm.params.get("optimizer")), OPTIMIZER_COLOURS["ndadam"]),
-            what.shown(arm.objective.mean),
-            shown(arm.objective.low),
-            shown(arm.objective.high),
-        )
-        for arm in arms[:TOP_POINTS]
-        if arm.objective is not None
-    ]
-    drawing = interval_chart("results", marks, x_label=plain(what.axis))
+    what, marks, words = quantity(metric), list[Marks](), list[str]()
+    for arm in arms[:TOP_POINTS]:
+        if (found := arm.objective) is not None:
+            mean = what.shown(found.mean)
+            low, high = (None if e is None else what.shown(e) for e in (found.low, found.high))
+            ink = OPTIMIZER_COLOURS.get(str(arm.params.get("optimizer")), PALETTE[0])
+            ends = bars([mean], [low], [high])
+            marks.append(Marks("", ink, [len(words)], [mean], **ends, size=10, has_caps=True))
+            words.append(settings(arm.arm))
+    chart = Chart("results", Axis("arm", words=words), Axis(what.axis), marks)
     whose = _whose(len(arms), TOP_POINTS)
     caption = f"{upper_first(what.name)} of {whose}, 95 % interval over seeds."
-    return [Picture(drawing, caption)]
+    return [Picture(rows_drawing(chart), caption)]
 
 
 def _whose(arms: int, most: int) -> str:
@@ -199,38 +194,19 @@ def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block
     points = [arm.point for arm in arms if arm.point is not None][:MOST_CURVES]
     named = {arm.point: settings(arm.arm) for arm in arms}
     params = {arm.point: arm.params for arm in arms}
-    what, lines = quantity(metric), []
-    curves = [c for c in store.point_curves(sweep.id, metric, points) if len(c.steps) > 1]
-    colours = inks([optimizer_of(sweep, params[curve.point]) for curve in curves])
-    for index, (curve, ink) in enumerate(zip(curves, colours, strict=True)):
-        spread = [value or 0.0 for value in curve.sd]
-        has_band = any(spread)
-        lines.append(
-            Line(
-                label=named[curve.point],
-                colour=ink,
-                x=curve.steps,
-                y=[what.shown(v) for v in curve.mean],
-                low=_shifted(curve.mean, spread, -1, metric) if has_band else (),
-                high=_shifted(curve.mean, spread, 1, metric) if has_band else (),
-                dash=dash(index),
-            )
-        )
-    if not lines:
+    curves = [
+        Curve(named[c.point], c.steps, c.mean, c.sd, c.n, optimizer_of(sweep, params[c.point]))
+        for c in store.point_curves(sweep.id, metric, points, MAX_SAMPLES)
+        if len(c.steps) > 1
+    ]
+    if not curves:
         return []
-    drawing = line_chart(
-        "learning-curves", lines, x_label="training step", y_label=plain(what.axis)
-    )
+    picture = drawing(learning_curves(metric, curves))
     caption = (
-        f"{upper_first(what.name)} of {_whose(len(arms), MOST_CURVES)} while training; mean and "
-        "deviation over seeds."
+        f"{upper_first(quantity(metric).name)} of {_whose(len(arms), MOST_CURVES)} while training; "
+        "mean and deviation over seeds."
     )
-    return [Heading("Learning curves"), Picture(drawing, caption)]
-
-
-def _shifted(mean: Sequence[float], spread: Sequence[float], sign: int, metric: str) -> list[float]:
-    what = quantity(metric)
-    return [what.shown(m + sign * s) for m, s in zip(mean, spread, strict=True)]
+    return [Heading("Learning curves"), Picture(picture, caption)]
 
 
 def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:

@@ -7,8 +7,8 @@ from dashboards.sweep_pages.overview import cost_text
 from dashboards.sweep_pages.results import half_width
 from dashboards.web.links import TableLinks, pager
 from dashboards.wording.formatting import percent, plus_minus
-from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import Progress, objective_metric, progress
+from sweeps.figures.quantities import quantity
 from sweeps.records import Kind, Sweep, SweepState
 from sweeps.store.store import Store
 

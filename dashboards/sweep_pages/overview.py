@@ -10,13 +10,13 @@ from markupsafe import Markup
 from dashboards.sweep_pages.buttons import actions, retry_note
 from dashboards.sweep_pages.results import half_width
 from dashboards.wording.formatting import config_value, duration, moment, number, plus_minus
-from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import (
     mlflow_experiment,
     objective_metric,
     progress,
     settings_text,
 )
+from sweeps.figures.quantities import quantity
 from sweeps.records import Sweep, SweepState, TrialState
 
 

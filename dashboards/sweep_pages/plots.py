@@ -6,16 +6,18 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from dashboards.plots.answers import Form, plot_answer
-from dashboards.plots.sweep import Curve, learning_curves, sensitivity
+from dashboards.plots.sweep import learning_curves, sensitivity
 from dashboards.plots.trial import Samples, layer_curves, metric_curves
 from dashboards.sweep_pages.results import settings, trend
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points
 from dashboards.wording.formatting import choice_word, number
-from dashboards.wording.quantities import layer_order, quantity
-from dashboards.wording.sweep_facts import StoreDep, is_log, objective_metric
+from dashboards.wording.sweep_facts import StoreDep, objective_metric
+from sweeps.figures.quantities import layer_order, quantity
+from sweeps.figures.sweep import MAX_SAMPLES, Curve, is_log
 from sweeps.records import Point, Sweep, Trial
 from sweeps.spec.domains import same
+from sweeps.store.queries.thinning import thin
 from sweeps.store.store import Store
 from worker.report import Series
 
@@ -23,8 +25,6 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 #: Points of the leaderboard whose curves are drawn: as many as there are colours.
 CURVE_POINTS = 6
-#: Values per line; more than a screen has pixels for is not sent.
-MAX_SAMPLES = 300
 
 #: Fields that a curve's label has whether they differ or not.
 _ALWAYS = ("optimizer", "alpha_v", "lr")
@@ -165,19 +165,18 @@ def layer_samples(store: Store, trial: Trial, stem: str) -> Mapping[str, Samples
         return {name.partition("/")[2]: curve for name, curve in found.items()}
     recorded = [n for n in store.series_names(trial.sweep_id) if n.startswith(f"{stem}/")]
     return {
-        name.partition("/")[2]: _thinned(parts)
+        name.partition("/")[2]: thin(_samples(parts), MAX_SAMPLES)
         for name in recorded
         if (parts := store.series(trial.sweep_id, trial.number, name))
     }
 
 
-def _thinned(parts: list[Series]) -> Samples:
-    pairs = [
+def _samples(parts: Sequence[Series]) -> Samples:
+    return [
         (part.start + part.every * index, value)
         for part in parts
         for index, value in enumerate(part.values)
     ]
-    return pairs[:: max(1, -(-len(pairs) // MAX_SAMPLES))]
 
 
 def _file_part(name: str) -> str:

@@ -7,17 +7,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dashboards.plots.scales import is_number
-from dashboards.plots.sweep import Setting, Trend
+from dashboards.plots.sweep import Trend
 from dashboards.web.point_cache import kept
 from dashboards.wording.differing_fields import Differing, differing_fields
 from dashboards.wording.formatting import choice_word, difference_with_interval, estimate, number
-from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import objective_metric, optimizer_of, settings_text
+from dashboards.wording.sweep_facts import objective_metric, settings_text
 from ndadam.statistics.inference import t_quantile
 from sweeps.analysis.arms import MAX_COMPARED, ArmResult, Comparison, analysis
 from sweeps.analysis.sensitivity import SensitivityBin, sensitivity
+from sweeps.figures.quantities import quantity
+from sweeps.figures.sweep import Setting, is_number, optimizer_of
 from sweeps.records import Point, Sweep
+from sweeps.store.queries.thinning import thin
 from sweeps.store.store import Store
 
 #: Up to this many points, each may be an arm of its own (a table of the paper); beyond it only
@@ -139,9 +140,9 @@ def settings(sweep: Sweep, points: Sequence[Point], param: str) -> list[Setting]
         for p in points
         if p.mean is not None and param in p.params
     ]
-    step = max(1, math.ceil(len(found) / MAX_SETTINGS))
-    chosen = (sweep.best or {}).get("point")
-    return [s for index, s in enumerate(found) if index % step == 0 or s.point == chosen]
+    best = (sweep.best or {}).get("point")
+    kept_points = {s.point for s in thin(found, MAX_SETTINGS)} | {best}
+    return [s for s in found if s.point in kept_points]
 
 
 def trend(sweep: Sweep, points: Sequence[Point], param: str) -> list[Trend]:

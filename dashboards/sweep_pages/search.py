@@ -1,23 +1,25 @@
 """Plots of a whole search: importance, parallel coordinates, contours, and the timeline."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from dashboards.plots.answers import Form, plot_answer
+from dashboards.plots.answers import NO_PLOT, Form, plot_answer
 from dashboards.plots.contour import both_numeric, contour_plot
-from dashboards.plots.figure import Plot
 from dashboards.plots.importance import importance_plot, variance_plot
 from dashboards.plots.parallel import parallel_plot
 from dashboards.plots.timeline import timeline_plot
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points, kept
 from dashboards.wording.importance_notes import why_no_importance
-from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import StoreDep, is_log, objective_metric
+from dashboards.wording.sweep_facts import StoreDep, objective_metric
 from sweeps.analysis.variance_share import LEAST_POINTS, variance_shares
+from sweeps.figures.quantities import quantity
+from sweeps.figures.sweep import is_log
 from sweeps.records import Point, Sweep
+from sweeps.store.queries.thinning import thin
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -85,16 +87,16 @@ def contour_answer(
     names = [name for name, _ in contour_fields(sweep)]
     if any(name and name not in names for name in (x, y)):
         return error_page(404, "Not found", "This sweep does not vary these fields over a range.")
-    points = thinned(all_points(store, sweep))
+    points = contour_points(store, sweep)
     x, y = (x, y) if x and y else first_pair(sweep, points)
     if not x or x == y:
         return plot_answer(
-            Plot({}, (), ()),
+            NO_PLOT,
             form,
             file_name=f"{sweep_id}-contour",
             empty="Choose two different fields." if x else "No two fields vary over ranges here.",
         )
-    known, plot = sweep.space, Plot({}, (), ())
+    known, plot = sweep.space, NO_PLOT
     if len(both_numeric(points, x, y)) >= LEAST_FOR_CONTOUR:
         plot = contour_plot(
             points, x, y, objective_metric(sweep), log=(is_log(known[x]), is_log(known[y]))
@@ -103,7 +105,7 @@ def contour_answer(
     return plot_answer(plot, form, file_name=f"{sweep_id}-contour-{x}-{y}", empty=empty)
 
 
-def first_pair(sweep: Sweep, points: list[Point]) -> tuple[str, str]:
+def first_pair(sweep: Sweep, points: Sequence[Point]) -> tuple[str, str]:
     """The first two fields that most points vary together; ("", "") where there are none."""
     names = [name for name, _ in contour_fields(sweep)]
     pairs = [(x, y) for at, x in enumerate(names) for y in names[at + 1 :]]
@@ -112,10 +114,9 @@ def first_pair(sweep: Sweep, points: list[Point]) -> tuple[str, str]:
     return max(pairs, key=lambda pair: (len(both_numeric(points, *pair)), -pairs.index(pair)))
 
 
-def thinned(points: list[Point]) -> list[Point]:
-    """At most ``MOST_POINTS`` of the points, evenly spread."""
-    step = -(-len(points) // MOST_POINTS) if points else 1
-    return points[:: max(1, step)]
+def contour_points(store: Store, sweep: Sweep) -> list[Point]:
+    """The points that a contour is made from: at most ``MOST_POINTS``, evenly spread."""
+    return thin(all_points(store, sweep), MOST_POINTS)
 
 
 @router.get("/sweeps/{sweep_id}/plots/timeline.{form}")

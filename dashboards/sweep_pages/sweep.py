@@ -10,19 +10,14 @@ from dashboards.sweep_pages.list import ListQuery, sweep_list
 from dashboards.sweep_pages.overview import overview_values, sweep_facts
 from dashboards.sweep_pages.plots import CURVE_POINTS, curve_metrics
 from dashboards.sweep_pages.results import result_values
-from dashboards.sweep_pages.search import contour_fields, first_pair, thinned
+from dashboards.sweep_pages.search import contour_fields, contour_points, first_pair
 from dashboards.sweep_pages.tables import TrialQuery, leaderboard, trial_table
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.point_cache import all_points
 from dashboards.web.templating import page
 from dashboards.wording.importance_notes import importance_notes
-from dashboards.wording.quantities import quantity
-from dashboards.wording.sweep_facts import (
-    StoreDep,
-    address,
-    is_adaptive,
-    objective_metric,
-)
+from dashboards.wording.sweep_facts import StoreDep, address, is_adaptive, objective_metric
+from sweeps.figures.quantities import quantity
 from sweeps.records import Sweep
 from sweeps.store.store import Store
 
@@ -81,7 +76,7 @@ def sweep_page(
         importance_note=_importance_note(sweep),
         branch_notes=importance_notes(sweep),
         contour_choices=contour_fields(sweep),
-        contour_pair=first_pair(sweep, thinned(points)),
+        contour_pair=first_pair(sweep, contour_points(store, sweep)),
         space=sweep.space,
         spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
         **_overview(store, sweep),

@@ -15,7 +15,6 @@ from dashboards.sweep_pages.plots import LAYER_QUANTITIES, METRIC_PLOTS
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
 from dashboards.wording.formatting import caption, config_value, duration, number, quantity_value
-from dashboards.wording.quantities import quantity
 from dashboards.wording.sweep_facts import (
     StoreDep,
     address,
@@ -23,6 +22,7 @@ from dashboards.wording.sweep_facts import (
     objective_metric,
     settings_text,
 )
+from sweeps.figures.quantities import quantity
 from sweeps.records import Attempt, Sweep, Trial
 from sweeps.store.store import Store
 

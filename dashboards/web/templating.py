@@ -11,8 +11,8 @@ from dashboards.web.posted_form import control_id
 from dashboards.web.static_files import asset_url, plotly_map_style_ids
 from dashboards.wording import formatting
 from dashboards.wording.markdown_notes import markdown
-from dashboards.wording.quantities import quantity
 from sweeps.analysis.formatting import signed
+from sweeps.figures.quantities import quantity
 
 #: SHA-256 of the empty text. plotly adds an empty ``<style>`` and fills it rule by rule.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"

@@ -8,7 +8,6 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from dashboards.wording.quantities import quantity
 from sweeps.analysis.formatting import (
     NOTHING,
     Mean,
@@ -18,6 +17,7 @@ from sweeps.analysis.formatting import (
     span,
     with_interval,
 )
+from sweeps.figures.quantities import quantity
 
 
 def number(value: float | None, digits: int = 4) -> str:

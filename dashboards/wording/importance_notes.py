@@ -7,7 +7,7 @@ from markupsafe import Markup
 from pydantic import TypeAdapter, ValidationError
 
 from dashboards.wording.formatting import choice_word, symbol
-from dashboards.wording.quantities import quantity
+from sweeps.figures.quantities import quantity
 from sweeps.records import Sweep
 from sweeps.spec.branches import Branch, branches
 from sweeps.spec.domains import Domain

@@ -1,28 +1,9 @@
 """The words of the pages without their markup, for reports that are not pages."""
 
-import html
-import re
 from typing import Any
 
 from dashboards.wording.formatting import sampled_value
-from dashboards.wording.quantities import quantity
-
-_MARKS = {
-    "<sup>v</sup>": "ᵛ",
-    "<sup>s</sup>": "ˢ",
-    "<sub>C</sub>": "_C",
-    "<sub>0</sub>": "₀",
-    "<sub>1</sub>": "₁",
-    "<sub>2</sub>": "₂",
-}
-
-
-def plain(text: object) -> str:
-    """Markup as text: symbols keep their indices, tags go."""
-    found = str(text)
-    for mark, letter in _MARKS.items():
-        found = found.replace(mark, letter)
-    return html.unescape(re.sub(r"<[^>]+>", "", found))
+from sweeps.figures.quantities import plain, quantity
 
 
 def symbol(key: str) -> str:

@@ -84,23 +84,6 @@ def is_adaptive(sweep: Sweep) -> bool:
     return sweep.sampler in ("tpe", "gp") or sweep.scheduler is not None
 
 
-def is_log(domain: dict[str, Any]) -> bool:
-    """Whether values of the domain are drawn on a log axis.
-
-    Choices are words of equal standing unless they are positive numbers over a decade or more.
-    """
-    if domain.get("kind") == "choice":
-        numbers = [v for v in domain["values"] if isinstance(v, int | float) and v is not True]
-        positive = len(numbers) == len(domain["values"]) and min(numbers, default=0) > 0
-        return bool(positive and max(numbers) >= 10 * min(numbers))
-    return bool(domain.get("log"))
-
-
-def optimizer_of(sweep: Sweep, params: dict[str, Any]) -> str:
-    """Optimizer of one point: sampled, or the base config's."""
-    return str(params.get("optimizer") or sweep.base.get("optimizer") or "ndadam")
-
-
 def settings_text(params: dict[str, Any]) -> Markup:
     """``α^v = 0.05, α^s = 0.001``."""
     parts = (

@@ -24,7 +24,7 @@ from service.supervision.ports import listen
 from service.supervision.shell import require_bash
 from service.version import VERSION
 from sweeps.errors import StoreUnavailable
-from sweeps.places import sqlite_path
+from sweeps.store.database.sqlite_file import sqlite_path
 from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
 from worker.errors import DatasetRefused

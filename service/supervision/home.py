@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from service.settings import Settings, SettingsError
-from sweeps.places import sqlite_path
+from sweeps.store.database.sqlite_file import sqlite_path
 from worker.atomic_file import whole_file
 
 #: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.

@@ -40,7 +40,7 @@ from service.supervision.processes import (
 from service.supervision.shell import require_bash
 from sweeps.cluster import head as cluster
 from sweeps.errors import StoreIsNewer, StoreUnavailable
-from sweeps.places import sqlite_url
+from sweeps.store.database.sqlite_file import sqlite_url
 from sweeps.store.store import Store
 from worker.stop_signal import stop_requested
 

@@ -25,8 +25,8 @@ from sweeps.driver.run import Run
 from sweeps.driver.store_writer import Ending, StoreWriter
 from sweeps.driver.trial_queue import TrialQueue
 from sweeps.errors import StoreUnavailable
-from sweeps.places import Places
 from sweeps.records import Claim, SweepObjective, Trial, TrialState, losses
+from sweeps.retention.places import Places
 from sweeps.search.early_stopping import PointScheduler
 from sweeps.search.protocol import Proposer
 from sweeps.store.store import Store

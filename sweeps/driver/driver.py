@@ -35,8 +35,8 @@ from sweeps.driver.plan import SweepPlan, plan
 from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
-from sweeps.places import Places
 from sweeps.records import Claim, Sweep, SweepState
+from sweeps.retention.places import Places
 from sweeps.spec.refusals import in_words
 from sweeps.store.store import Store
 from worker.stop_signal import set_by_signals

@@ -3,9 +3,9 @@
 from collections import deque
 
 from sweeps.driver.limits import Limits
-from sweeps.places import Places
 from sweeps.records import Claim, NewTrial, Trial, TrialState
 from sweeps.retention.best_weights import keep_if_best
+from sweeps.retention.places import Places
 from sweeps.search.early_stopping import PointScheduler
 from sweeps.search.protocol import Finished, Proposal, Proposer, Wait
 from sweeps.store.store import Store

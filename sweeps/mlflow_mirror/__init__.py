@@ -1,4 +1,4 @@
 """Copies of sweeps, trials and models in MLflow.
 
-May import: analysis, errors, match, records, retention, store.
+May import: analysis, errors, figures, match, records, retention, store.
 """

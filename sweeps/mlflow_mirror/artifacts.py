@@ -15,7 +15,11 @@ from typing import Any, Protocol
 from sweeps.analysis.arms import Analysis, analysis
 from sweeps.analysis.result_tables import result_table
 from sweeps.match.result import result_of
-from sweeps.mlflow_mirror.figures import Drawing, drawings, html, png
+from sweeps.mlflow_mirror.figures import (
+    match_charts,
+    sweep_charts,
+    write_figures,
+)
 from sweeps.mlflow_mirror.match import (
     match_body,
     match_curves,
@@ -23,7 +27,6 @@ from sweeps.mlflow_mirror.match import (
     match_tables,
     match_values,
 )
-from sweeps.mlflow_mirror.match_figures import match_drawings
 from sweeps.mlflow_mirror.model import write_model
 from sweeps.mlflow_mirror.names import MAX_PARAM, cut, mirror_name, param_text
 from sweeps.mlflow_mirror.runs import description, milliseconds
@@ -122,9 +125,9 @@ class SweepArtifacts:
     def _write(self, sweep: Sweep, found: Analysis | None, folder: Path) -> None:
         for name, text in self._texts(sweep, found).items():
             (folder / name).write_text(text, encoding="utf-8")
-        drawn = match_drawings(sweep) if found is None else drawings(self.store, sweep)
+        drawn = match_charts(sweep) if found is None else sweep_charts(self.store, sweep)
         if drawn:
-            _write_figures(sweep.name, drawn, folder / "figures")
+            write_figures(sweep.name, drawn, folder / "figures")
         if found is not None:
             self._write_model(sweep, folder)
 
@@ -167,10 +170,3 @@ class SweepArtifacts:
                 "`mlflow.pytorch.load_model`."
             )
         return "\n\n".join(parts)
-
-
-def _write_figures(title: str, drawn: Sequence[Drawing], folder: Path) -> None:
-    folder.mkdir()
-    for one in drawn:
-        (folder / f"{one.name}.png").write_bytes(png(one))
-    (folder / "interactive.html").write_text(html(title, drawn), encoding="utf-8")

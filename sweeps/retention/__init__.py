@@ -1,4 +1,4 @@
-"""Which weights and checkpoints are kept, and what is deleted.
+"""Where files of trials lie, which weights and checkpoints are kept, and what is deleted.
 
-May import: errors, places, records, store.
+May import: errors, records, store.
 """

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sweeps.places import Places
 from sweeps.records import Trial, TrialState
+from sweeps.retention.places import Places
 from sweeps.store.store import Store
 
 log = logging.getLogger(__name__)

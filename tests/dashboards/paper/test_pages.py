@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from dashboards.paper.plots import curves_plot
 from dashboards.paper.view import FIGURES
-from dashboards.plots.figure import OPTIMIZER_COLOURS
+from sweeps.figures.colours import OPTIMIZER_COLOURS
 from sweeps.paper.figures import MeanCurve
 from sweeps.paper.values import paper_values
 from tests.dashboards import seeding
@@ -119,7 +119,9 @@ def test_no_number_of_the_page_is_a_negative_nothing(paper_client: TestClient) -
 def test_a_figure_draws_a_line_for_every_arm(paper_client: TestClient, figure) -> None:  # type: ignore[no-untyped-def]
     answer = paper_client.get(f"/paper/plots/{figure.id}.json").json()
 
-    lines = [trace for trace in answer["data"] if trace["mode"] == "lines" and trace["name"]]
+    lines = [
+        trace for trace in answer["data"] if trace["mode"].startswith("lines") and trace["name"]
+    ]
     arms = {"fig1a": 1, "fig1b": 5, "fig2": 3, "fig3": 6}[figure.id]
     assert len(lines) == arms
     assert all(len(line["x"]) == 10 for line in lines)
@@ -136,7 +138,8 @@ def test_figure_2_shows_where_the_paper_s_curves_end(paper_client: TestClient) -
     ends = answer["layout"]["shapes"]
     assert [shape["y0"] for shape in ends] == [4.61, 6.14, 4.53]
     # Each in the colour of the curve that it belongs to.
-    drawn = [t["line"]["color"] for t in answer["data"] if t["mode"] == "lines" and t["name"]]
+    lines = [t for t in answer["data"] if t["mode"].startswith("lines") and t["name"]]
+    drawn = [line["line"]["color"] for line in lines]
     assert drawn == [shape["line"]["color"] for shape in ends]
     assert len(set(drawn)) == 3
 

@@ -11,20 +11,15 @@ from typing import Any
 
 import pytest
 
-from dashboards.match.plots import implied_rates, is_inside, match_curves
-from dashboards.plots import figure as plots
-from dashboards.plots.figure import OPTIMIZER_COLOURS, PALETTE
-from dashboards.plots.sweep import (
-    MOST_WITH_BARS,
-    Curve,
-    Setting,
-    Trend,
-    learning_curves,
-    sensitivity,
-)
+import dashboards
+from dashboards.match.plots import implied_rates, match_curves
+from dashboards.plots.sweep import Trend, learning_curves, sensitivity
 from dashboards.plots.trial import layer_curves, metric_curves
 from dashboards.sweep_pages.plots import LAYER_QUANTITIES, METRIC_PLOTS, curve_labels
-from dashboards.wording.quantities import quantity
+from sweeps.figures.colours import OPTIMIZER_COLOURS, PALETTE
+from sweeps.figures.match import is_inside
+from sweeps.figures.quantities import quantity
+from sweeps.figures.sweep import MOST_WITH_BARS, Curve, Setting
 from sweeps.match.result import Curves
 from sweeps.records import Point, TrialState
 from tests.dashboards.seeding_match import match_result
@@ -58,7 +53,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_lines_of_optimizers_stand_out_on_both_papers_and_no_figure_colours_its_text() -> None:
-    css = (Path(plots.__file__).parents[1] / "static" / "pages.css").read_text()
+    css = (Path(dashboards.__file__).parent / "static" / "pages.css").read_text()
     light, dark = re.findall(r"--paper: (#[0-9a-f]{6});", css)
 
     for ink in OPTIMIZER_COLOURS.values():

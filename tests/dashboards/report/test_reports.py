@@ -13,16 +13,18 @@ from dashboards.report import sensitivity as report_sensitivity
 from dashboards.report import sweep as report_sweep
 from dashboards.report.blocks import Document, Picture
 from dashboards.report.document import to_html, to_markdown
-from dashboards.report.drawing import Cloud, Drawing
 from dashboards.report.files import report_text
 from dashboards.report.sensitivity import importance_blocks, sensitivity_blocks
 from dashboards.report.sweep import report_document
 from dashboards.wording.formatting import difference
-from dashboards.wording.plain_text import plain, settings
+from dashboards.wording.plain_text import settings
 from service.cli.app import app
 from sweeps.analysis.arms import analysis
 from sweeps.analysis.table import Table
 from sweeps.errors import SweepNotFound
+from sweeps.figures.chart import Chart
+from sweeps.figures.matplotlib_files import Drawing
+from sweeps.figures.quantities import plain
 from tests.dashboards.conftest import Seeded, open_store
 from tests.dashboards.paper.paper_results import write_made_up
 from tests.dashboards.seeding_match import match_result
@@ -90,13 +92,13 @@ def test_a_sweep_s_report_draws_every_field_of_numbers(
 def test_a_sensitivity_holds_the_points_that_have_the_field(
     seeded: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: dict[str, list[Cloud]] = {}
+    drawn: dict[str, Chart] = {}
 
-    def spy(name: str, clouds: list[Cloud], **how: object) -> Drawing:
-        drawn[name] = clouds
-        return Drawing(name, "<svg></svg>", Figure())
+    def spy(chart: Chart) -> Drawing:
+        drawn[chart.name] = chart
+        return Drawing(chart.name, Figure())
 
-    monkeypatch.setattr(report_sensitivity, "cloud_chart", spy)
+    monkeypatch.setattr(report_sensitivity, "drawing", spy)
     store = seeded.store
     sweep = store.get_sweep(seeded.sweep)
     sensitivity_blocks(store, sweep, analysis(store, sweep.id))
@@ -105,9 +107,9 @@ def test_a_sensitivity_holds_the_points_that_have_the_field(
     expected = [
         (p.params["alpha_v"], 100 * (p.mean or 0.0)) for p in points if "alpha_v" in p.params
     ]
-    [cloud] = drawn["sensitivity-alpha_v"]
-    assert cloud.label == "ndadam"
-    assert list(zip(cloud.x, cloud.y, strict=True)) == expected
+    [marks] = drawn["sensitivity-alpha_v"].series
+    assert marks.name == "ndadam"
+    assert list(zip(marks.x, marks.y, strict=True)) == expected
 
 
 def test_a_sensitivity_of_some_of_the_points_says_of_how_many(
@@ -120,8 +122,8 @@ def test_a_sensitivity_of_some_of_the_points_says_of_how_many(
     blocks = sensitivity_blocks(store, sweep, analysis(store, sweep.id))
 
     captions = {b.drawing.name: b.caption for b in blocks if isinstance(b, Picture)}
-    some = -(-count // 2)
-    assert captions["sensitivity-alpha_v"].endswith(f"; {some} of {count} points, evenly taken.")
+    some = f"; {count - 1} of {count} points, evenly taken."
+    assert captions["sensitivity-alpha_v"].endswith(some)
 
 
 def test_a_report_s_importance_is_the_stored_one_with_the_branch(seeded: Seeded) -> None:

@@ -25,9 +25,9 @@ from dashboards.wording.formatting import (
     shortened,
     symbol,
 )
-from dashboards.wording.quantities import layer_order, quantity
 from sweeps.analysis.arms import Estimate
 from sweeps.analysis.formatting import signed
+from sweeps.figures.quantities import layer_order, quantity
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 

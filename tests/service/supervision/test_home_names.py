@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.settings import Settings
 from service.supervision.doctor import diagnose
 from service.supervision.supervisor import mlflow_command
-from sweeps.places import sqlite_path, sqlite_url
+from sweeps.store.database.sqlite_file import sqlite_path, sqlite_url
 from sweeps.store.store import Store
 
 #: Names that a URL, a shell, a template, a configuration file or a glob would read otherwise.

@@ -11,7 +11,7 @@ from typing import Any
 
 from sweeps.batch.plan import PlannedRun
 from sweeps.batch.results import RunResult
-from tests.sweeps.turns import PATIENCE
+from tests.sweeps.batch.turns import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 BASE: dict[str, Any] = {

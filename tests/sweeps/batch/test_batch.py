@@ -18,7 +18,7 @@ from sweeps.batch.results import (
     write_result,
 )
 from tests.sweeps.batch.batch_cases import failed_result, finish, outcome, started, write_spec
-from tests.sweeps.turns import LONG, run_until, standing_still, wait_for
+from tests.sweeps.batch.turns import LONG, run_until, standing_still, wait_for
 from worker import TrainConfig, train
 from worker.checkpoints.report_journal import ReportJournal
 from worker.data.fetch import prepare_digits

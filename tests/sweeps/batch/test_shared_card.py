@@ -15,7 +15,7 @@ from sweeps.batch.plan import BatchRefused, read_specs
 from sweeps.batch.results import read_results
 from sweeps.batch.shared_card import host_key, runs_at_once
 from tests.sweeps.batch.batch_cases import outcome, started, write_spec
-from tests.sweeps.turns import run_until, standing_still, wait_for
+from tests.sweeps.batch.turns import run_until, standing_still, wait_for
 from worker import TrainConfig, train
 from worker.card_sharing.client import HostedError
 from worker.card_sharing.protocol import host_address

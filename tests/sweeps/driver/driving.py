@@ -12,8 +12,8 @@ from sweeps.driver.limits import Limits
 from sweeps.driver.plan import plan
 from sweeps.driver.run import Run
 from sweeps.driver.store_writer import StoreWriter
-from sweeps.places import Places
 from sweeps.records import Claim, Sweep, SweepState, Trial
+from sweeps.retention.places import Places
 from sweeps.store.store import Store
 from tests.sweeps.store_cases import LEASE
 from tests.sweeps.sweep_cases import sweep_spec

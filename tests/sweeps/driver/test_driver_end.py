@@ -15,10 +15,10 @@ from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState
 from sweeps.store.store import Store
+from tests.sweeps.batch.turns import wait_for
 from tests.sweeps.driver.driving import PATIENCE, result
 from tests.sweeps.store_cases import LEASE
 from tests.sweeps.sweep_cases import sweep_spec
-from tests.sweeps.turns import wait_for
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from sweeps.analysis.arms import Analysis, analysis
+from sweeps.figures.matplotlib_files import drawing
 from sweeps.mlflow_mirror import artifacts as mirror_artifacts
 from sweeps.mlflow_mirror.artifacts import Client, SweepArtifacts
-from sweeps.mlflow_mirror.figures import drawings, html, png
+from sweeps.mlflow_mirror.figures import interactive_page, sweep_charts
 from sweeps.mlflow_mirror.mirror import Mirror
-from sweeps.places import Places
 from sweeps.records import NewTrial, Sweep, SweepState, Trial, TrialState
 from sweeps.retention.best_weights import keep_if_best, kept, weights_of
+from sweeps.retention.places import Places
 from sweeps.store.store import Store
 from tests.sweeps.mlflow_mirror.recording_client import RecordingClient
 from tests.sweeps.store_cases import LEASE, report
@@ -179,20 +180,20 @@ def test_new_notes_of_an_ended_sweep_leave_its_description_whole(store: Store) -
 
 
 def test_figures_hold_what_was_measured_in_percent(store: Store) -> None:
-    curves, alpha_v, gamma_c = drawings(store, store.get_sweep(finished(store)))
+    curves, alpha_v, gamma_c = sweep_charts(store, store.get_sweep(finished(store)))
 
-    assert curves.lines[0].x == [50.0, 100.0]
-    assert curves.lines[0].y == pytest.approx([6.3, 2.1])
-    assert alpha_v.log_x
-    assert alpha_v.lines[0].x == [0.05, 0.02]
-    assert alpha_v.lines[0].y == pytest.approx([2.1, 5.1])
+    assert list(curves.series[0].x) == [50, 100]
+    assert curves.series[0].y == pytest.approx([6.3, 2.1])
+    assert alpha_v.x.is_log
+    assert alpha_v.series[0].x == [0.05, 0.02]
+    assert alpha_v.series[0].y == pytest.approx([2.1, 5.1])
     # Unset is no place on an axis of numbers.
-    assert gamma_c.lines[0].x == [2.5]
-    assert png(alpha_v).startswith(b"\x89PNG")
+    assert gamma_c.series[0].x == [2.5]
+    assert drawing(alpha_v).png.startswith(b"\x89PNG")
 
 
 def test_the_interactive_page_needs_no_other_host(store: Store) -> None:
-    text = html("a < b", drawings(store, store.get_sweep(finished(store))))
+    text = interactive_page("a < b", sweep_charts(store, store.get_sweep(finished(store))))
 
     head, _, body = text.rpartition('<div id="figures">')
     assert "a &lt; b" in head

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from sweeps.figures.matplotlib_files import drawing
 from sweeps.mlflow_mirror.artifacts import SweepArtifacts
-from sweeps.mlflow_mirror.figures import png
-from sweeps.mlflow_mirror.match_figures import match_drawings
+from sweeps.mlflow_mirror.figures import match_charts
 from sweeps.records import Sweep, SweepState
 from sweeps.store.store import Store
 from tests.dashboards.seeding import finished_match, stopped_clock
@@ -90,24 +90,31 @@ def test_its_curves_go_by_step(match: Sweep, sent: RecordingClient) -> None:
 
 
 def test_figures_hold_both_curves_and_every_interval(match: Sweep) -> None:
-    rates, ratio, criteria, layers = match_drawings(match)
+    rates, ratio, criteria, layers = match_charts(match)
 
     assert match.result is not None
     found = match.result
-    source, target, formula = rates.lines
+    source, formula, target = rates.series
     assert source.y == found["curves"]["source"]
     assert source.high[0] == pytest.approx(1.05 * source.y[0])
     assert (target.low, target.high) == (
         found["curves"]["target_low"],
         found["curves"]["target_high"],
     )
-    assert formula.is_dotted
+    assert formula.dash == "dot"
     assert rates.title.endswith("judged on steps 300 to 5700")
     first = found["curves"]["source"][0] / found["curves"]["target"][0]
-    assert ratio.lines[0].y[0] == first
-    assert criteria.lines[0].low == [row["measured"]["low"] for row in found["criteria"]]
-    assert layers.lines[0].high == [row["implied_high"] for row in found["layers"]]
-    assert png(layers).startswith(b"\x89PNG")
+    assert ratio.series[0].y[0] == first
+    measured = criteria.series[0]
+    low = [value - bar for value, bar in zip(measured.y, measured.below, strict=True)]
+    assert low == pytest.approx([row["measured"]["low"] for row in found["criteria"]])
+    high = {
+        layer: value + bar
+        for marks in layers.series
+        for layer, value, bar in zip(marks.x, marks.y, marks.above, strict=True)
+    }
+    assert high == pytest.approx({row["layer"]: row["implied_high"] for row in found["layers"]})
+    assert drawing(layers).png.startswith(b"\x89PNG")
 
 
 def test_the_figure_says_how_much_of_a_ratio_it_leaves_out(match: Sweep) -> None:
@@ -115,10 +122,10 @@ def test_the_figure_says_how_much_of_a_ratio_it_leaves_out(match: Sweep) -> None
     far = {"steps": [5, 15, 25], "source": [0.01] * 3, "target": [0.01, 0.5, 0.01]}
     result = {**match.result, "curves": {**match.result["curves"], **far}}
 
-    ratio = match_drawings(replace(match, result=result))[1]
+    ratio = match_charts(replace(match, result=result))[1]
 
-    assert ratio.y_range == pytest.approx((0.1, 10.0))
-    assert ratio.lines[0].name == "source over target, 1 of 3 values beyond the axis"
+    assert ratio.y.ends == pytest.approx((0.1, 10.0))
+    assert ratio.series[0].name == "source over target, 1 of 3 values beyond the axis"
 
 
 def test_one_without_a_result_has_its_environment_alone(sqlite_store: Store) -> None:

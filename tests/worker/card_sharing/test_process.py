@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from tests.sweeps.turns import standing_still
+from tests.sweeps.batch.turns import standing_still
 from tests.worker.card_sharing.hosted import PATIENCE, Guest, gone_after
 from worker import TrainConfig, train
 from worker.card_sharing.client import HostedError, hosted_reports

@@ -1,8 +1,10 @@
-"""Which marks a log axis has, and when an axis is one."""
+"""Scales and ends of axes: which part is shown, and which numbers stand on a log axis."""
 
 import pytest
 
-from dashboards.plots.figure import log_axis, readable_axis, wide_axis
+from sweeps.figures.axes import ratio_axis, readable_ends, spans_decade
+from sweeps.figures.chart import Axis
+from sweeps.figures.plotly_values import axis_of, log_axis
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,8 @@ def test_a_log_axis_without_positive_values_is_still_one() -> None:
 
 def test_an_axis_that_opens_on_a_part_has_labels_there() -> None:
     """A curve that falls to 1e-9 is shown from 2e-5; every ninth decade would be one label."""
-    axis = readable_axis([1e-9, 1e-2])
+    ends = readable_ends([1e-9, 1e-2])
+    axis = axis_of(Axis("‖Δw‖/‖w‖", is_log=True, ends=ends), [1e-9, 1e-2])
     low, high = (10**end for end in axis["range"])
     shown = [
         text for at, text in zip(axis["tickvals"], axis["ticktext"], strict=True) if low < at < high
@@ -48,4 +51,24 @@ def test_an_axis_that_opens_on_a_part_has_labels_there() -> None:
 
 @pytest.mark.parametrize("values", [[], [0.0, 5.0], [1.0, 9.0], [-1.0, 100.0]])
 def test_values_within_a_decade_or_not_positive_stay_linear(values: list[float]) -> None:
-    assert wide_axis(values) == {}
+    assert not spans_decade(values)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "reach", "note"),
+    [
+        ([1.0, 1.5, 1 / 1.9], 2.0, ""),
+        ([1.0, 1 / 4], 4.4, ""),
+        ([1.0, 50.0, 1 / 20], 10.0, ", 2 of 3 values beyond the axis"),
+        ([*[1.1] * 39, 8.0], 2.0, ", 1 of 40 values beyond the axis"),
+    ],
+)
+def test_a_ratio_far_from_1_is_shown_or_counted(
+    ratios: list[float], reach: float, note: str
+) -> None:
+    axis, found = ratio_axis(ratios, "source / target")
+
+    assert axis.ends == pytest.approx((1 / reach, reach))
+    assert found == note
+    assert {0.5, 1.0, 2.0} <= set(axis.ticks)
+    assert all(1 / reach <= tick <= reach for tick in axis.ticks)

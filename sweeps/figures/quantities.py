@@ -1,8 +1,11 @@
-"""How the pages write each field and metric: the paper's symbol, its name and its unit.
+"""How figures and pages write each field and metric: the paper's symbol, its name and its unit.
 
-Symbols use only ``<sup>`` and ``<sub>``, which a page and a plot's axis both understand.
+Symbols use only ``<sup>`` and ``<sub>``, which a page and plotly both understand; ``plain`` writes
+them as text.
 """
 
+import html
+import re
 from dataclasses import dataclass
 
 
@@ -12,7 +15,7 @@ class Quantity:
 
     #: As in the configuration, the API and the exported files.
     key: str
-    #: The paper's symbol, or "" where it has none.
+    #: The paper's symbol; "" = it has none.
     symbol: str
     name: str
     #: "" for a pure number.
@@ -93,3 +96,21 @@ def layer_order(layer: str) -> tuple[str, int]:
     """Sort key that puts conv2 before conv10."""
     stem = layer.rstrip("0123456789")
     return stem, int(layer[len(stem) :] or 0)
+
+
+_MARKS = {
+    "<sup>v</sup>": "ᵛ",
+    "<sup>s</sup>": "ˢ",
+    "<sub>C</sub>": "_C",
+    "<sub>0</sub>": "₀",
+    "<sub>1</sub>": "₁",
+    "<sub>2</sub>": "₂",
+}
+
+
+def plain(text: object) -> str:
+    """Markup as text: symbols keep their indices, tags go."""
+    found = str(text)
+    for mark, letter in _MARKS.items():
+        found = found.replace(mark, letter)
+    return html.unescape(re.sub(r"<[^>]+>", "", found))

@@ -1,11 +1,8 @@
-"""Where files of trials lie in a home, and the URL of a store that is a file."""
+"""Where files of trials lie in a home."""
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
-
-_SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True)
@@ -26,16 +23,3 @@ class Places:
 
     def log(self, number: int) -> Path:
         return self.home / "logs" / self.sweep_id / f"{number}.log"
-
-
-def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file, for a path with any characters that a file system takes."""
-    # SQLAlchemy reads %xx as one character, and ? as the beginning of options.
-    return _SQLITE + str(path).replace("%", "%25").replace("?", "%3F")
-
-
-def sqlite_path(url: str) -> Path | None:
-    """The file of a SQLite URL; None for the URL of another database."""
-    if not url.startswith(_SQLITE):
-        return None
-    return Path(unquote(url.removeprefix(_SQLITE).partition("?")[0]))
