@@ -16,7 +16,7 @@ from dashboards.web import static_files
 from dashboards.web.ports import Steering, Submitting
 from sweeps.store.store import Store
 
-#: In the order in which addresses are matched: what is literal before what is a pattern.
+#: In the order in which addresses are matched: literal ones before patterns.
 PARTS = (
     static_files,
     plot_pages,
@@ -32,12 +32,12 @@ PARTS = (
 
 
 def no_log(sweep_id: str, number: int) -> str:
-    """Say that no trial has a log, where the pages are served without the folder of logs."""
+    """Return no log: the default if pages are served without the folder of logs."""
     return ""
 
 
 def no_checkpoints(sweep_id: str, number: int) -> list[CheckpointFile]:
-    """Say that no trial has checkpoints, where the pages are served without their folder."""
+    """Return no checkpoints: the default if pages are served without their folder."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The page that puts sweeps, points and trials side by side."""
+"""The page that compares sweeps, points and trials."""
 
 from typing import Annotated
 from urllib.parse import urlencode
@@ -44,7 +44,7 @@ def curves_plot(
     metric: str = "validation_error",
     store: Store = StoreDep,
 ) -> Response:
-    """Curves of everything that is compared."""
+    """Curves of all compared arms."""
     plot = learning_curves(metric, arm_curves(store, refs_of(arm), metric))
     empty = f"None of these has reported its {quantity(metric).name}."
     return plot_answer(plot, form, file_name="compared-curves", empty=empty)

@@ -9,10 +9,10 @@ from sweeps.figures.colours import GREY, PALETTE
 from sweeps.figures.plotly_values import figure
 from sweeps.figures.quantities import quantity
 
-#: Colour and marker by verdict: what is shown is drawn full.
+#: Colour and marker by verdict; filled if a difference is shown.
 _STYLES = {"lower": (PALETTE[0], "circle"), "higher": (PALETTE[1], "diamond")}
 _NOT_SHOWN = (GREY, "circle-open")
-#: Letters of an arm's name beside the plot; longer ones would leave no room for it.
+#: Letters of an arm's name beside the plot; longer names would leave no room for the plot.
 _NAME = 28
 
 

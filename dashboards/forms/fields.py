@@ -1,4 +1,4 @@
-"""Fields of the two forms, new sweep and new match: where each stands in a spec, and its label."""
+"""Fields of the two forms, new sweep and new match: its place in a spec, and its label."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -18,7 +18,7 @@ FieldKind = Literal["text", "long", "words", "value", "choice"]
 
 @dataclass(frozen=True)
 class FormField:
-    """One control of the form. "" in it leaves the field of the spec unset."""
+    """One control of the form. An empty control leaves the field of the spec unset."""
 
     #: Dotted place in the spec, also the control's name.
     path: str
@@ -30,7 +30,7 @@ class FormField:
     hint: str = ""
 
     def default(self, spec: type[BaseModel]) -> str:
-        """What it means unset in this kind of spec, "" where that depends on other fields."""
+        """The default in this kind of spec; "" if it depends on other fields."""
         owner, _, name = self.path.rpartition(".")
         model = TrainConfig if owner == "base" else spec if not owner else None
         known = model.model_fields[name].default if model is not None else None
@@ -62,7 +62,7 @@ def spec_field(
     return FormField(path, Markup(label), "choice" if choices else kind, choices, hint)
 
 
-#: What a data set can be chosen from is known only to the service; see ``form_pages``.
+#: Only the service knows which data sets there are; see ``forms.pages``.
 DATASET = "base.dataset"
 
 # Both forms begin with these.
@@ -145,7 +145,7 @@ GROUPS = (
     ),
 )
 
-#: Groups that stand above what varies.
+#: Groups above the varied fields.
 ABOVE = 3
 
 #: Fields that a sweep can vary, those of the paper first.

@@ -1,4 +1,4 @@
-"""The forms of new sweeps and matches: filled from what there is, checked while typed."""
+"""The forms of new sweeps and matches: filled from presets or records, checked during typing."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-_NO_FORM = (404, "No form here", "These pages only show; hand the spec in with ndsweep submit.")
+_NO_FORM = (404, "No form here", "These pages are read-only; submit the spec with ndsweep submit.")
 
 
 def _provided(request: Request) -> Submitting | None:
@@ -43,7 +43,7 @@ SubmittingDep = Depends(_provided)
 
 
 def _asked_shape(request: Request) -> FormShape:
-    """The form that the address of a route below is of."""
+    """The form that belongs to the address of a route below."""
     path: str = request.scope["route"].path
     return MATCH if path.startswith(MATCH.place) else SWEEP
 
@@ -91,7 +91,7 @@ def change_or_create(
     sent: dict[str, str] = SentDep,
     submitting: Submitting | None = SubmittingDep,
 ) -> Response:
-    """Add or remove a varied field, bring form and YAML in step, or queue what the form says."""
+    """Add or remove a varied field, move values of the YAML into controls, or queue the spec."""
     if submitting is None:
         return error_page(*_NO_FORM)
     form, action, key = sent_form(sent, shape.fields), sent.get("action", ""), sent.get("key", "")
@@ -122,17 +122,17 @@ def check(
     sent: dict[str, str] = SentDep,
     submitting: Submitting | None = SubmittingDep,
 ) -> Response:
-    """What the form's spec would do, and each refusal for its field. Creates nothing."""
+    """Show what the form's spec would do, and each refusal at its field. Creates nothing."""
     if submitting is None:
         return error_page(*_NO_FORM)
     form = sent_form(sent, shape.fields)
     checked = _checked(shape, submitting, form)
-    return page("part_check.html", **_check_values(shape, form, checked), oob=True)
+    return page("form/check.html", **_check_values(shape, form, checked), oob=True)
 
 
 @router.post("/presets/{name}/submit")
 def submit_preset(name: str, submitting: Submitting | None = SubmittingDep) -> Response:
-    """Queue a preset as it is: the button beside a table of the paper."""
+    """Queue a preset unchanged: the button beside a table of the paper."""
     if submitting is None:
         return error_page(*_NO_FORM)
     preset = read_preset(name)
@@ -145,14 +145,14 @@ def submit_preset(name: str, submitting: Submitting | None = SubmittingDep) -> R
 
 
 def _led_to(address: str, request: Request) -> Response:
-    """Lead to what was made. A script that sent the form follows a header of its own."""
+    """Redirect to the new sweep or match; a script reads the address from a header."""
     if "hx-request" in request.headers:
         return Response(headers={"HX-Redirect": address})
     return RedirectResponse(address, status_code=303)
 
 
 def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
-    """Carry out a button; then move what the YAML says of a control into that control."""
+    """Carry out a button, then move values of the YAML that have a control into it."""
     verb, _, index = action.partition("-")
     rows = [row for row in form.rows if row.get("field")]
     if verb == "remove" and index.isdigit():
@@ -168,7 +168,7 @@ def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
         spec = spec_of(form, shape.fields)
         stepped = form_of(spec, shape.fields, varies=shape.varies)
     except UnreadableRest:
-        # Kept as typed, so that it can be put right.
+        # Kept as typed, so that the user can correct it.
         stepped = form
     return replace(stepped, rows=[*stepped.rows, *added])
 
@@ -210,7 +210,7 @@ def _form_page(
 
 
 def _check_values(shape: FormShape, form: FormValues, checked: Checked) -> dict[str, Any]:
-    """What ``part_check.html`` shows: reasons by control, the estimate, the whole spec."""
+    """What ``form/check.html`` shows: reasons by control, the estimate, the whole spec."""
     places = [
         (reason_place(item["path"], form, shape.fields, varies=shape.varies), item)
         for item in checked.refused

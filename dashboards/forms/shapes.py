@@ -69,12 +69,12 @@ def _digits(value: float) -> float:
 
 @dataclass(frozen=True)
 class FormShape:
-    """What one of the forms has, and where it lives."""
+    """The fields of one form, and its address."""
 
     kind: Kind
     model: type[BaseModel]
     groups: tuple[FieldGroup, ...]
-    #: Groups before the part on what varies, or before all where nothing does.
+    #: Groups before the varied fields; 0 if nothing varies.
     above: int
     #: What an empty form begins with.
     starter: dict[str, Any]
@@ -95,9 +95,9 @@ class FormShape:
         return {field.path: field for group in self.groups for field in group.fields}
 
     def filled_from(self, source: Sweep) -> dict[str, Any] | None:
-        """The spec to begin with when something recorded is edited; None where it cannot be."""
+        """The spec that a form begins with when a record is edited; None if it cannot be edited."""
         if source.kind == self.kind:
-            # Tags and notes as they are now: they can be edited after the spec was handed in.
+            # Current tags and notes: they can be edited after the spec was submitted.
             labels = {"tags": list(source.tags), "notes": source.notes}
             return small_spec({**source.spec, **labels}, self.model)
         return sweep_from_match(source) if self.kind == "sweep" else None

@@ -1,4 +1,4 @@
-"""A spec as the values of a form, and back: fields, varied fields, and YAML for all the rest.
+"""A spec as the values of a form, and back: fields, varied fields, and YAML for everything else.
 
 Nothing is lost either way: what no control covers stays in the YAML, and what is typed in the YAML
 although a control covers it moves to the control.
@@ -25,7 +25,7 @@ MAX_ROWS = 60
 
 @dataclass(frozen=True)
 class FormValues:
-    """What the controls hold, as text."""
+    """The values of the controls, as text."""
 
     #: Path -> text, without empty ones.
     fields: dict[str, str] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class FormValues:
 
 
 class UnreadableRest(ValueError):
-    """The YAML of the rest is not a mapping, or not YAML; the message says where."""
+    """Raised if the rest is not YAML or no mapping; the message names the place."""
 
 
 def form_of(spec: Mapping[str, Any], known: Fields, *, varies: bool = True) -> FormValues:
-    """Lay a spec out over the controls of the form, which has rows of varied fields or has none."""
+    """Distribute a spec over the controls of a form, with or without rows of varied fields."""
     left: dict[str, Any] = deepcopy(dict(spec))
     fields = {}
     for path, control in known.items():
@@ -89,11 +89,11 @@ def sent_form(pairs: Mapping[str, str], known: Fields) -> FormValues:
 
 
 def small_spec(spec: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """A stored spec without what is the default anyway, to be edited by a person."""
+    """A stored spec without fields that have their default, for editing."""
     try:
         known = model.model_validate(dict(spec))
     except ValidationError:
-        # A spec of another version: shown as it is, and refused where it must be.
+        # A spec of another version is shown unchanged; the check refuses what is wrong.
         return _without_empty(deepcopy(dict(spec)))
     return known.model_dump(mode="json", exclude_defaults=True)
 
@@ -146,7 +146,7 @@ def _value_of(control: FormField, text: str) -> Any:
 
 
 def _row_of(name: Any, domain: Any) -> dict[str, str] | None:
-    """The cells of a varied field; None for what they cannot show, which stays in the YAML."""
+    """The cells of a varied field; None if they cannot show it, so that it stays in the YAML."""
     kind = domain.get("kind") if isinstance(domain, dict) else None
     cells = KIND_CELLS.get(str(kind), ())
     if not cells or not domain.keys() <= {"kind", *cells}:
@@ -173,7 +173,7 @@ def _cell_text(cell: str, value: Any) -> str | None:
 
 
 def _when_text(value: Any) -> str | None:
-    # Text is a condition that could not be read: as typed, to be put right.
+    # Text is a condition that is not valid YAML: kept as typed, so that the user can correct it.
     if isinstance(value, str):
         return value
     if not isinstance(value, dict) or any(isinstance(one, dict) for one in value.values()):
@@ -245,7 +245,7 @@ def _remove(values: dict[str, Any], path: str) -> None:
 
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
-    """Drop unset values and what is left empty; inside ``space`` null is a value."""
+    """Drop unset values and empty mappings; inside ``space`` null is a value."""
     kept = {}
     for key, value in values.items():
         part = _without_empty(value) if isinstance(value, dict) and key != "space" else value

@@ -1,6 +1,5 @@
 """Pages of matches: the list, one match, its plots, and the parts that a live update replaces."""
 
-import json
 from typing import Any
 
 from fastapi import APIRouter, Depends
@@ -10,7 +9,7 @@ from dashboards.match.plots import implied_rates, match_curves
 from dashboards.match.view import match_facts, match_values, rate_name_of, side
 from dashboards.plots.answers import NO_PLOT, Form, plot_answer
 from dashboards.sweep_pages.list import ListQuery, match_list
-from dashboards.sweep_pages.overview import overview_values
+from dashboards.sweep_pages.overview import live_values, overview_values
 from dashboards.sweep_pages.tables import TrialQuery, trial_table
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
@@ -32,7 +31,7 @@ def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResp
         lead="Each finds the rate at which one optimizer moves weights as fast as another.",
         section="matches",
         address="/matches",
-        listing="part_matches.html",
+        listing="match/list.html",
         presets=[p for p in map(read_preset, preset_names()) if p.kind == "match"],
         **match_list(store, query),
     )
@@ -41,7 +40,7 @@ def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResp
 @router.get("/parts/matches")
 def list_part(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
     """The table of all matches."""
-    return page("part_matches.html", **match_list(store, query))
+    return page("match/list.html", **match_list(store, query))
 
 
 @router.get("/matches/{sweep_id}")
@@ -54,15 +53,10 @@ def match_page(
     sweep = store.get_sweep(sweep_id)
     if sweep.kind != "match":
         return RedirectResponse(f"/sweeps/{sweep.id}", status_code=307)
-    seen = store.last_event_id(sweep.id)
     here = f"/matches/{sweep.id}"
     return page(
         "match.html",
-        title=sweep.name,
-        section="matches",
-        events=f"/api/v1{here}/events?after={seen}",
-        is_over=sweep.state.is_finished(),
-        spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
+        **live_values(store, sweep, here),
         trials=trial_table(store, sweep, here, query),
         **(_overview(sweep) | match_values(sweep)),
     )
@@ -75,19 +69,19 @@ def _overview(sweep: Sweep) -> dict[str, Any]:
 @router.get("/matches/{sweep_id}/parts/overview")
 def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """State, progress, rate and buttons."""
-    return page("part_overview.html", **_overview(store.get_sweep(sweep_id)))
+    return page("sweep/overview.html", **_overview(store.get_sweep(sweep_id)))
 
 
 @router.get("/matches/{sweep_id}/parts/verdict")
 def verdict_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """Verdict, and the rate under each criterion."""
-    return page("part_match_verdict.html", **match_values(store.get_sweep(sweep_id)))
+    return page("match/verdict.html", **match_values(store.get_sweep(sweep_id)))
 
 
 @router.get("/matches/{sweep_id}/parts/details")
 def details_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """Findings, classes of weight vectors, cost and calibration."""
-    return page("part_match_details.html", **match_values(store.get_sweep(sweep_id)))
+    return page("match/details.html", **match_values(store.get_sweep(sweep_id)))
 
 
 @router.get("/matches/{sweep_id}/plots/curves.{form}")

@@ -12,19 +12,19 @@ from sweeps.figures.quantities import quantity
 from sweeps.match.result import Interval, MatchResult, Verdict, result_of
 from sweeps.records import Side, Sweep
 
-#: Fields of a source or target that say how it trains, in reading order.
+#: Fields that set how a source or target trains, in reading order.
 _SETTING_ORDER = ("lr", "alpha_v", "alpha_s", "momentum", "nesterov", "betas", "weight_decay")
 
 _MEANINGS = {
-    "invariant": "the loss ignores the vector's own length",
-    "jointly_invariant": "only the length of a whole residual channel or group is ignored",
-    "eps_limited": "would be invariant but for batch norm's ε",
-    "neither": "its length matters: no effective learning rate",
+    "invariant": "the loss does not depend on the vector's length",
+    "jointly_invariant": "the loss does not depend on the length of its channel or group",
+    "eps_limited": "invariant except for batch norm's ε",
+    "neither": "the loss depends on its length: no effective learning rate",
 }
 _STAGES = {
     "source": "training the source and measuring its effective learning rate",
     "calibration": "training the target and correcting its rate",
-    "verdict": "training fresh runs that nothing was chosen from",
+    "verdict": "training on fresh seeds, which no choice was based on",
     "comparison": "training both at the matched rate on fresh seeds",
 }
 
@@ -53,7 +53,7 @@ def match_values(sweep: Sweep) -> dict[str, Any]:
             {"name": name.replace("_", " "), "count": count, "meaning": _MEANINGS.get(name, "")}
             for name, count in result["classes"].items()
         ],
-        # Results of before comparisons were made have no such part.
+        # Results of older versions have no comparison.
         "comparison": str(
             (cast("dict[str, Any]", result).get("comparison") or {}).get("sentence", "")
         ),
@@ -63,7 +63,7 @@ def match_values(sweep: Sweep) -> dict[str, Any]:
 
 
 def rate_name_of(sweep: Sweep) -> str:
-    """The field that the match looks for: ``alpha_v`` or ``lr``."""
+    """The field whose value the match determines: ``alpha_v`` or ``lr``."""
     result = result_of(sweep)
     if result is not None:
         return result["rate_name"]
@@ -71,7 +71,7 @@ def rate_name_of(sweep: Sweep) -> str:
 
 
 def matched_rate(sweep: Sweep) -> float | None:
-    """The best that is known of the rate: measured, else the verdict's, else predicted."""
+    """The best estimate of the rate: measured, else the verdict's, else predicted."""
     result = result_of(sweep)
     if result is None:
         return None
@@ -105,7 +105,7 @@ def match_facts(sweep: Sweep) -> tuple[Fact, ...]:
     tolerance = f"within ±{100 * sweep.tolerance:g} %"
     if result is None:
         return (
-            Fact("Rate", "–", "nothing is measured yet", wide=True),
+            Fact("Rate", "–", "not measured yet", wide=True),
             Fact("Criterion", criterion or "–", tolerance),
             *time_facts(sweep),
         )
@@ -146,7 +146,7 @@ def _rate_fact(result: MatchResult, rate: Markup) -> Fact:
             "predicted, not measured yet",
             wide=True,
         )
-    return Fact(label, "–", "not known yet", wide=True)
+    return Fact(label, "–", "unknown until it is measured", wide=True)
 
 
 def _between(interval: Interval) -> str:
@@ -168,10 +168,10 @@ def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[s
         return {
             "style": "none",
             "headline": "No verdict",
-            "sentence": f"It ended without one: {reason}.",
+            "sentence": f"The match ended without a verdict: {reason}.",
         }
     stage = _STAGES.get(result["stage"], "") if result is not None else ""
-    sentence = f"Now {stage}." if stage else "It starts when a runner takes it up."
+    sentence = f"Now {stage}." if stage else "Waiting for a runner."
     return {"style": "none", "headline": "No verdict yet", "sentence": sentence}
 
 
@@ -181,7 +181,7 @@ def _ratio_words(verdict: Verdict) -> str:
 
 
 def _findings(result: MatchResult) -> list[tuple[str, str]]:
-    """What was learned about the source, as label and value, without what is not known."""
+    """Known facts about the source, as label and value."""
     source, verdict = result["source"], result["verdict"]
     rows: list[tuple[str, str | None]] = [
         ("Effective learning rate e*, closed form", _known(source["effective_lr"])),

@@ -22,7 +22,7 @@ from sweeps.paper.values import paper_values
 
 
 def paper_document(runs: PaperRuns) -> Document:
-    """Build the report from whatever runs there are."""
+    """Build the report from all finished runs."""
     tables, claims = compared_tables(runs), compared_claims(runs)
     used = _used(runs, tables, claims)
     blocks: list[Block] = [
@@ -39,7 +39,7 @@ def paper_document(runs: PaperRuns) -> Document:
 def _used(
     runs: PaperRuns, tables: Sequence[ComparedTable], claims: Sequence[ComparedClaim]
 ) -> list[PaperRun]:
-    """Every run that a number or a curve of the report comes from, once."""
+    """Every run behind a number or a curve of the report, once."""
     found: dict[int, PaperRun] = {}
     groups = [row.runs for table in tables for row in table.rows]
     groups += [arm.arm.runs for claim in claims for arm in claim.arms]

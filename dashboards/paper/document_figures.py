@@ -84,7 +84,7 @@ def _drawing(name: str, lines: Sequence[Line], y: Axis) -> Drawing | None:
 
 
 def _lines(curves: Sequence[MeanCurve | None], *, has_bands: bool = True) -> list[Line]:
-    """The curves that there are, each named with its number of seeds."""
+    """The curves that exist, each labelled with its number of seeds."""
     named = [replace(one, label=f"{one.label} (n = {one.n})") for one in curves if one is not None]
     return curve_lines(named, float, has_bands=has_bands)
 

@@ -21,7 +21,7 @@ from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-#: Table whose first part Figure 2 ends with.
+#: Table whose first part gives the final errors of Figure 2.
 _TABLE_OF_FIG2 = "table1-cifar10"
 
 
@@ -49,7 +49,7 @@ def plot(name: str, form: Form, store: Store = StoreDep) -> Response:
             return plot_answer(drawn, form, file_name=f"paper-{name}", empty=empty)
     for found in paper_tables(store):
         if found.table.id == name:
-            # The paper's own points are drawn also before anything of ours has run.
+            # The paper's own points are drawn before any of our runs has ended, too.
             return plot_answer(table_plot(found), form, file_name=f"paper-{name}", empty="")
     return error_page(404, "Not found", f"The paper has no table or figure {name[:40]!r}.")
 

@@ -43,7 +43,7 @@ class PaperFigure:
     title: str
     preset: str
     metric: str
-    #: What the paper shows there, in a sentence.
+    #: What the paper's figure shows, in a sentence.
     paper: str
 
 
@@ -104,12 +104,12 @@ def paper_runs(store: Store) -> PaperRuns:
 
 
 def paper_values_of(store: Store) -> dict[str, Any]:
-    """What the template shows. Not to be changed: it is shared."""
+    """Values of the template. Shared: callers must not change them."""
     return _kept(store, "page", lambda: _values_of(paper_runs(store), paper_tables(store)))
 
 
 def paper_tables(store: Store) -> list[ComparedTable]:
-    """Each table of the paper beside the runs that ended. Not to be changed: it is shared."""
+    """Each table of the paper beside the finished runs. Shared: callers must not change it."""
     return _kept(store, "tables", lambda: compared_tables(paper_runs(store)))
 
 
@@ -203,7 +203,7 @@ def _links(arms: list[Arm]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def arm_label(arm: Arm) -> str:
-    """An arm in the paper's symbols; whether it has BN-Softmax where the preset varies that."""
+    """An arm in the paper's symbols, with BN-Softmax if the preset varies it."""
     label = setting_label(arm.config)
     if arm.params.get("bn_scale") == "fixed":
         return f"{label}, γ_C = {arm.config['gamma_c']:g}, no scales"
@@ -239,5 +239,5 @@ def difference_text(value: float | None, low: float | None, high: float | None) 
 
 def ratio_text(value: float | None, low: float | None, high: float | None) -> str:
     """A ratio with its interval."""
-    # Not as other numbers: 1.003 is another finding than 1, and an interval's ends look alike.
+    # Three decimals always: 1.003 differs from 1, and both ends of an interval look alike.
     return with_interval("{:.3f}".format, value, low, high)

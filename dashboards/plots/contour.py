@@ -21,13 +21,13 @@ WIDTH = 0.25
 #: Weight of points near a cell below which nothing is drawn there.
 LEAST_WEIGHT = 0.04
 MAX_MARKS = 600
-#: Blue where it is good, through white, to orange: told apart by every reader.
+#: From blue (good) through white to orange: distinguishable for colour-blind readers.
 COLOURS = ((0.0, "#0072B2"), (0.5, "#D9E3EC"), (1.0, "#D55E00"))
 
 
 @dataclass(frozen=True)
 class Surface:
-    """A grid of smoothed means; None where no point is near. ``z[row][column]``, row = y."""
+    """A grid of smoothed means; None if no point is near. ``z[row][column]``, row = y."""
 
     x: list[float]
     y: list[float]
@@ -117,7 +117,7 @@ def _cell(place: float | None) -> int:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Ends of the colours: a few points that did badly would leave one colour for the rest."""
+    """Ends of the colour scale, without the worst tenth of the points."""
     ordered = sorted(values)
     return ordered[0], ordered[min(len(ordered) - 1, round(0.9 * (len(ordered) - 1)))]
 

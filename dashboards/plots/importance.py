@@ -55,7 +55,7 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
         },
         name="importance",
         height=max(200, 90 + 26 * sum(len(row["fields"]) for row in rows)),
-        # A single branch is named too: its bars are not of all points.
+        # A single branch is named too: its bars do not describe all points.
         **(LEGEND_BELOW if any(row["branch"] for row in rows) else {}),
     )
     table: list[Row] = [

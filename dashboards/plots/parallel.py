@@ -17,7 +17,7 @@ from sweeps.figures.sweep import is_log
 from sweeps.records import Point
 from sweeps.store.queries.thinning import thin
 
-#: Lines that can still be told apart; the best are all among them.
+#: Lines that a reader can still distinguish; the best points are all among them.
 MAX_LINES = 400
 #: Where a line passes an axis whose field its point does not use: below the axis.
 UNUSED = -0.13
@@ -90,7 +90,7 @@ def parallel_plot(
 
 
 def _chosen(ranked: Sequence[Point]) -> list[tuple[int, Point]]:
-    """Rank and point of the lines: all of the best, an even part of the others."""
+    """Rank and point of each line: all of the best points, an even part of the others."""
     best = min(len(ranked), MAX_LINES // 4)
     lines = list(enumerate(ranked))
     return [*lines[:best], *thin(lines[best:], MAX_LINES - best)]
@@ -110,7 +110,7 @@ def _trace(
             value = mean if index == len(scales) - 1 else point.params.get(scale.field)
             known = index == len(scales) - 1 or scale.field in point.params
             place = scale.place(value) if known else None
-            # A line that went straight on would seem to have a value here.
+            # A line straight through would look like a value.
             y.append(UNUSED if place is None else round(place, 4))
             x.append(index)
             words = sampled_value(value) if known else "not used"
@@ -143,7 +143,7 @@ def _axis(index: int) -> dict[str, Any]:
 
 
 def _labels(index: int, scale: Scale, *, any_unused: bool) -> list[dict[str, Any]]:
-    """The ends of a numeric axis, or every word of the other kind."""
+    """Ends and middle of a numeric axis, or every word of an axis of words."""
     if scale.words:
         places = [((at + 0.5) / len(scale.words), word) for at, word in enumerate(scale.words)]
     elif scale.high > scale.low:

@@ -21,7 +21,7 @@ class Scale:
     log: bool
 
     def place(self, value: Any) -> float | None:
-        """Where the value lies, 0..1; None for one that the axis does not hold."""
+        """Place of a value, 0..1; None if the axis does not contain it."""
         if self.words:
             word = choice_word(value)
             count = len(self.words)

@@ -9,7 +9,7 @@ from sweeps.figures.plotly_values import LEGEND_BELOW, figure
 from sweeps.records import TrialState
 from sweeps.store.queries.timeline import Span
 
-#: Lanes that can be read; with more workers, trials are packed into as few lanes as they need.
+#: Lanes that a reader can distinguish; with more workers, trials share lanes of their host.
 MOST_LANES = 32
 #: Shortest bar, as a part of the whole time: about two pixels.
 LEAST_BAR = 0.002
@@ -96,7 +96,7 @@ def _trace(
     now: datetime,
     least: float,
 ) -> dict[str, Any]:
-    """Bars of one state, none shorter than ``least`` minutes: what failed at once is seen too."""
+    """Bars of one state, at least ``least`` minutes long, so that failures are visible."""
     begins = [(span.started_at - start).total_seconds() / 60 for span, _ in spans]
     lengths = [_minutes(span, now) for span, _ in spans]
     return {

@@ -23,7 +23,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Notes:
-    """What somebody wrote in Markdown."""
+    """Notes of a user, in Markdown."""
 
     text: str
 

@@ -120,7 +120,7 @@ _GAP = 2.6
 
 
 def latex_table(table: Table) -> str:
-    """A table that goes on over pages. What is too long for the page is broken inside its cells."""
+    """A table that may span pages; long texts wrap inside their cells."""
     size, columns = _size_and_columns(table)
     caption = [f"\\caption{{{latex_text(table.caption)}}}\\\\"] if table.caption else []
     return "\n".join(
@@ -151,7 +151,7 @@ def _size_and_columns(table: Table) -> tuple[str, list[str]]:
 
 
 def _widths(full: Sequence[int], least: Sequence[int], room: float) -> list[float]:
-    """Letters of each column: all it has where they fit, else what its words need and a share."""
+    """Width of each column in letters: its longest cell, or its longest word and a share."""
     if sum(full) <= room:
         return [float(width) for width in full]
     wish = [most - word for most, word in zip(full, least, strict=True)]

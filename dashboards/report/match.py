@@ -1,4 +1,4 @@
-"""A match as a report: the verdict first, then what it rests on."""
+"""A match as a report: the verdict first, then the evidence."""
 
 from dashboards.match.view import match_values, side
 from dashboards.report.blocks import Block, Heading, Listing, Paragraph, Picture

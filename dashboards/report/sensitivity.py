@@ -1,4 +1,4 @@
-"""What each varied field did to the objective, as parts of a report: figures, means, importance."""
+"""Effects of varied fields on the objective, for a report: figures, means, importance."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ from sweeps.records import Point, Sweep
 from sweeps.store.queries.thinning import thin
 from sweeps.store.store import Store
 
-#: Points of one figure, an even part of more: each is a shape of the file.
+#: Points of one figure, spread evenly: each adds shapes to the file.
 MOST_POINTS = 400
 
 
 def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Block]:
-    """A figure for each field of numbers, and its means where the design gives them."""
+    """A figure for each numeric field, and its means if the design allows them."""
     points = [point for point in store.all_points(sweep.id) if point.mean is not None]
     means = {one.field: one.bins for one in found.sensitivity}
     blocks: list[Block] = []
@@ -71,7 +71,7 @@ def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
 
 
 def importance_blocks(sweep: Sweep) -> list[Block]:
-    """PED-ANOVA by branch, as the driver stored it; nothing where it found none."""
+    """PED-ANOVA by branch, as the driver stored it; [] if there is none."""
     rows = tuple(
         (branch_name(row["branch"]), symbol(field), f"{100 * share:.0f} %", str(row["points"]))
         for row in (sweep.result or {}).get("importance") or []

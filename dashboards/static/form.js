@@ -29,7 +29,7 @@ document.addEventListener("htmx:before:swap", (event) => {
   if (!change) return;
   const { before, isSubmit } = change;
   const typed = [...values()].filter(([name, value]) => before.has(name) && before.get(name) !== value);
-  // What was submitted and comes back was refused: on to what is to be put right.
+  // A form that comes back after submission was refused: go to its problems.
   later = { typed, focus: isSubmit ? "check" : document.activeElement?.id };
 });
 

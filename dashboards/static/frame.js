@@ -11,7 +11,7 @@ function notice(text) {
   notice.timer = setTimeout(() => (box.hidden = true), 8000);
 }
 
-const SILENT = "The service does not answer. Is it still running? What is shown may be old.";
+const SILENT = "The service does not answer. Is it still running? This page may be out of date.";
 
 // A part of the page, or a form, that was asked for and did not come: what is there stays.
 document.addEventListener("htmx:error", (event) => {
@@ -19,8 +19,8 @@ document.addEventListener("htmx:error", (event) => {
 });
 document.addEventListener("htmx:response:error", (event) => {
   const { status } = event.detail.ctx.response;
-  if (status === 404) notice("This is no longer there: it was deleted meanwhile. What is shown is old.");
-  else if (status !== 422) notice(`The service answered ${status}. What is shown may be old.`);
+  if (status === 404) notice("This was deleted. The page shows its last state.");
+  else if (status !== 422) notice(`The service answered ${status}. This page may be out of date.`);
 });
 
 // What makes or deletes something is sent once, however often its button is pressed meanwhile. Other

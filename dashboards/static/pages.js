@@ -1,5 +1,5 @@
 // What a page does beyond htmx: draws its plots in the page's colours, follows the sweep's events,
-// and says what became of an action. Plots are fetched when they come near the screen.
+// and shows the outcome of an action. Plots are fetched when they come near the screen.
 "use strict";
 
 // Plots and the result table read every point of a sweep; the other parts read one page of it.
@@ -14,7 +14,7 @@ const colours = () => {
   const { fontFamily } = getComputedStyle(document.body);
   return { paper: value("paper"), ink: value("ink"), soft: value("soft"), grid: value("grid"), line: value("strong-line"), family: fontFamily };
 };
-// Images are for papers and slides: dark ink on white, whatever the page looks like.
+// Images are for papers and slides: dark ink on white in every theme of the page.
 const PRINTED = { paper: "#ffffff", ink: "#1a2029", soft: "#545e6b", grid: "#e9ecf0", line: "#b9c1cb", family: "Helvetica, Arial, sans-serif" };
 
 function inColours(layout, c = colours()) {
@@ -39,9 +39,9 @@ const CONFIG = {
   responsive: true,
   displaylogo: false,
   displayModeBar: true,
-  // Nothing leaves this service: no button that sends the chart elsewhere.
+  // No button that sends the chart to another host.
   showSendToCloud: false,
-  // Saving has buttons of its own, above the plot.
+  // The buttons above the plot save it.
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud", "toImage"],
 };
 
@@ -59,13 +59,13 @@ function say(element, text) {
   offerImages(element, false);
 }
 
-// A plot draws for a tenth of a second or more, and ten asked for at once would all come last. So
-// a few are on their way at a time, and the nearest to what is on the screen goes first.
+// Drawing a plot takes a tenth of a second or more, and ten requests at once would delay all of
+// them. So at most a few are in progress, and plots nearest to the visible part come first.
 const LANES = 2;
 const waiting = new Map();
 let lanes = 0;
 
-// Resolves when the plot shows what the service had when it was asked for.
+// Resolves when the plot shows the values that the service had at the time of the request.
 function draw(element) {
   element.drawing = (element.drawing || 0) + 1;
   let mine = waiting.get(element);
@@ -80,13 +80,13 @@ function draw(element) {
 
 async function driveLane() {
   lanes += 1;
-  // Whoever asks for several plots in a row has asked for all of them first.
+  // Lets a caller request several plots before the first one is drawn.
   await null;
   while (waiting.size) {
     const element = [...waiting.keys()].reduce((best, one) => (distance(one) < distance(best) ? one : best));
     const mine = waiting.get(element);
     waiting.delete(element);
-    // One plot that cannot be drawn is no reason to leave the others out.
+    // If one plot cannot be drawn, the others still are.
     await fetchAndDraw(element).catch((error) => console.error(error));
     mine.resolve();
     await new Promise((resume) => setTimeout(resume)); // clicks and scrolling come first
@@ -94,7 +94,7 @@ async function driveLane() {
   lanes -= 1;
 }
 
-// Pixels between an element and what is on the screen; 0 for what is there.
+// Pixels between an element and the visible part of the page; 0 for a visible element.
 function distance(element) {
   const { top, bottom } = element.getBoundingClientRect();
   return Math.max(0, top - innerHeight, -bottom);
@@ -124,8 +124,8 @@ async function fetchAndDraw(element) {
   offerImages(element, true);
 }
 
-// The buttons that save a plot as an image are there while there is a plot: the keyboard reaches
-// them, unlike the ones that plotly draws.
+// Show the buttons that save a plot as an image while there is a plot. The keyboard reaches them,
+// unlike the buttons that plotly draws.
 function offerImages(element, isDrawn) {
   for (const button of document.querySelectorAll(`button[data-of="${element.id}"]`)) button.hidden = !isDrawn;
 }
@@ -208,7 +208,7 @@ const refreshWhole = paced(REDRAW_WHOLE_MS, () => {
 let stream = null;
 let light = { state: "", text: "not live" };
 
-// The light stands in a part of the page that comes anew, and is gone while nothing runs.
+// The light is in a part of the page that is replaced, and absent while nothing runs.
 function showLight() {
   const element = document.getElementById("live");
   if (!element) return;
@@ -232,18 +232,18 @@ function follow() {
   events.onopen = () => turnLight("open", "live");
   events.onerror = () => turnLight("waiting", events.readyState === EventSource.CLOSED ? "not live: reload the page" : "reconnecting");
   for (const kind of ["message", "sweep", "trial", "progress", "result"]) events.addEventListener(kind, refresh);
-  // The sweep is finished. A stream that is not closed here would be opened again and again.
+  // The sweep is finished. The browser would reopen a stream that is not closed here.
   events.addEventListener("end", () => {
     events.close();
     refresh();
   });
 }
-// Once, however often the page begins to follow.
+// Once, even if the page starts to follow several times.
 addEventListener("pagehide", () => stream?.close());
 
 // ---- Actions
 
-// What an action's form asks for, as the API reads it; null for a plain button.
+// Values of an action's form, as the API reads them; null for a plain button.
 function asked(form) {
   const fields = [...form.elements].filter((field) => field.name);
   const value = (field) => {
@@ -267,16 +267,16 @@ async function act(form, event) {
     if (response.ok) {
       notice(form.dataset.done);
       form.closest("details")?.removeAttribute("open");
-      // A sweep that was made by the action is where to go on.
+      // Go to the sweep that the action created.
       const made = response.status === 201 && response.headers.get("Location");
       if (made) location.assign(made.replace("/api/v1", ""));
-      // What was over may go on.
+      // A finished sweep may continue.
       follow();
     } else {
       const body = await response.json().catch(() => ({}));
       notice(body.detail || `The service answered ${response.status}.`);
     }
-    // A refusal is news too: somebody else has changed the sweep meanwhile.
+    // After a refusal too: another user may have changed the sweep.
     refreshParts();
   } catch {
     notice(SILENT);
@@ -295,7 +295,7 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("select[data-plot-select]")) choosePlot(event.target);
 });
 
-// Plots and the light may come with a part of the page. What is watched already stays so.
+// A new part of the page may contain plots and the light; watched elements stay watched.
 function takeIn() {
   for (const element of document.querySelectorAll("[data-plot]")) near.observe(element);
   showLight();
@@ -303,7 +303,7 @@ function takeIn() {
 document.addEventListener("htmx:after:swap", takeIn);
 takeIn();
 
-// A table that was sorted or turned comes anew, and who did it by keyboard goes on from there.
+// A table is replaced when it is sorted or paged; the keyboard focus stays on the same control.
 let held = null;
 document.addEventListener("htmx:before:swap", () => {
   const part = document.activeElement.closest("#leaderboard, #trials");

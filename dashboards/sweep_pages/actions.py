@@ -1,4 +1,4 @@
-"""What a sweep's buttons do in a browser without script, and the page that asks before a deletion.
+"""Actions of a sweep's buttons in a browser without script, and the page that confirms a deletion.
 
 With script the same forms go to the API and the page stays; without, they come here.
 """
@@ -16,7 +16,7 @@ from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-_NO_BUTTONS = (404, "No buttons here", "These pages only show; use ndsweep or the API.")
+_NO_BUTTONS = (404, "No buttons here", "These pages are read-only; use ndsweep or the API.")
 
 
 def _provided(request: Request) -> Steering | None:
@@ -51,13 +51,13 @@ def act(
 
 @router.get("/sweeps/{sweep_id}/do/{verb}")
 def back(sweep_id: str, verb: str, store: Store = StoreDep) -> Response:
-    """Lead back whoever loads the address of a refused button again: looking changes nothing."""
+    """Redirect a reload of a refused button to the sweep's page; a GET changes nothing."""
     return RedirectResponse(address(store.get_sweep(sweep_id)), status_code=303)
 
 
 @router.get("/sweeps/{sweep_id}/delete")
 def ask_page(sweep_id: str, store: Store = StoreDep) -> Response:
-    """Say what a deletion takes and what it leaves, and ask."""
+    """Show what a deletion removes and keeps, and ask for confirmation."""
     sweep = store.get_sweep(sweep_id)
     return page(
         "delete.html",
@@ -75,7 +75,7 @@ def ask_page(sweep_id: str, store: Store = StoreDep) -> Response:
 def delete(
     sweep_id: str, store: Store = StoreDep, steering: Steering | None = SteeringDep
 ) -> Response:
-    """Delete the sweep; where its trials have to stop first, its page says so meanwhile."""
+    """Delete the sweep; while its trials stop, redirect to its page."""
     if steering is None:
         return error_page(*_NO_BUTTONS)
     sweep = store.get_sweep(sweep_id)

@@ -1,4 +1,4 @@
-"""The buttons of a sweep's and a trial's page, and why one that might be missed is not there."""
+"""The buttons of a sweep's and a trial's page, and why an expected button is missing."""
 
 from dataclasses import dataclass
 
@@ -23,25 +23,25 @@ class Action:
 
     verb: str
     label: str
-    #: What the page says once the service has accepted it.
+    #: Message of the page after the service has accepted the action.
     done: str
     style: str = ""
-    #: What the action needs to know.
+    #: Numbers that the action needs.
     numbers: tuple[Number, ...] = ()
-    #: What to know before it is sent: the button then opens, and shows it beside another.
+    #: Explanation before the action: the button opens it, beside a second button that acts.
     about: str = ""
-    #: Label of that other button, where it is not the action's own.
+    #: Label of that second button, if it differs from the action's.
     sure: str = ""
 
 
-_PAUSE = Action("pause", "Pause", "Pause asked for: running trials keep their checkpoints.")
+_PAUSE = Action("pause", "Pause", "Pause requested: running trials keep their checkpoints.")
 _RESUME = Action("resume", "Resume", "Queued again: what is recorded is kept.", "primary")
 _CANCEL = Action(
     "cancel",
     "Cancel",
-    "Cancel asked for: running trials stop at their next report.",
+    "Cancel requested: running trials stop at their next report.",
     "danger",
-    about="Finished trials are kept; the rest will never run. Pause instead to go on later.",
+    about="Finished trials are kept; the rest will never run. To continue later, pause instead.",
     sure="Cancel for good",
 )
 
@@ -60,7 +60,7 @@ def actions(sweep: Sweep) -> tuple[Action, ...]:
 
 
 def retry_note(sweep: Sweep) -> str:
-    """Why there is nothing to retry, or why some of what ended badly is not; "" if all is well."""
+    """Why no trial, or not every failed trial, can be retried; "" if none failed."""
     notes = []
     if sweep.trials[TrialState.FAILED] and not _may_go_on(sweep):
         notes.append(_not_retried(sweep))
@@ -79,7 +79,7 @@ def retry_of_trial(sweep: Sweep, trial: Trial) -> Action | None:
 
 
 def trial_note(sweep: Sweep, trial: Trial) -> str:
-    """Why a trial that ended without a result is not retried, "" for all others."""
+    """Why a trial that ended without a result is not retried; "" for all others."""
     if trial.state == TrialState.FAILED and not _may_go_on(sweep):
         return _not_retried(sweep)
     return {
@@ -90,7 +90,7 @@ def trial_note(sweep: Sweep, trial: Trial) -> str:
 
 
 def _not_retried(sweep: Sweep) -> str:
-    """Why the failed trials of a sweep that does not go on stay as they are."""
+    """Why failed trials of a cancelled sweep cannot be retried."""
     what = "is being cancelled" if _is_ending(sweep) else "is cancelled"
     return f"Failed trials cannot be retried: the sweep {what}. Clone it to run them."
 

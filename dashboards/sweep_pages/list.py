@@ -81,13 +81,13 @@ class MatchRow:
 
 
 def sweep_list(store: Store, query: ListQuery) -> dict[str, Any]:
-    """What the templates of the sweep list show."""
+    """Values for the templates of the sweep list."""
     values, found = _listing(store, "sweep", query, "/", "/parts/sweeps")
     return {**values, "sweeps": [_sweep_row(store, sweep) for sweep in found]}
 
 
 def match_list(store: Store, query: ListQuery) -> dict[str, Any]:
-    """What the templates of the match list show."""
+    """Values for the templates of the match list."""
     values, found = _listing(store, "match", query, "/matches", "/parts/matches")
     return {**values, "sweeps": [_match_row(sweep) for sweep in found]}
 

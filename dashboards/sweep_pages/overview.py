@@ -1,5 +1,6 @@
-"""The top of a sweep's page: what to know and what to do at a glance."""
+"""The top of a sweep's page: main facts and buttons."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from dashboards.wording.sweep_facts import (
 )
 from sweeps.figures.quantities import quantity
 from sweeps.records import Sweep, SweepState, TrialState
+from sweeps.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def sweep_facts(sweep: Sweep, confirmations: Sequence[Sweep] = ()) -> tuple[Fact
 
 
 def _confirmation_fact(confirming: Sweep) -> Fact:
-    """What fresh seeds say of the best points, or how far they are."""
+    """Result of the confirmation on fresh seeds, or its state."""
     link = Markup('<a href="/sweeps/{}">{}</a>').format(confirming.id, confirming.name)
     best = confirming.best
     if best is None:
@@ -59,7 +61,7 @@ def _confirmation_fact(confirming: Sweep) -> Fact:
 
 
 def cost_text(sweep: Sweep) -> str:
-    """Time that trials took on what each of them occupied: GPU time, else CPU time."""
+    """GPU time of all trials, or CPU time if they use no GPU."""
     needs = sweep.resources
     if needs.gpus:
         return f"{duration(needs.gpus * sweep.trial_seconds)} GPU"
@@ -67,13 +69,13 @@ def cost_text(sweep: Sweep) -> str:
 
 
 def resources_text(sweep: Sweep) -> str:
-    """What one trial occupies: its share of a GPU, else its CPUs."""
+    """Resources of one trial: its share of a GPU, or its CPUs."""
     needs = sweep.resources
     return f"{config_value(needs.gpus)} GPU" if needs.gpus else f"{config_value(needs.cpus)} CPU"
 
 
 def cost_fact(sweep: Sweep) -> Fact:
-    """What ended attempts have cost."""
+    """Cost of ended attempts."""
     ended = sum(sweep.trials[state] for state in TrialState if state.is_finished())
     value = cost_text(sweep) if sweep.trial_seconds else "–"
     return Fact(
@@ -98,7 +100,7 @@ def best_fact(sweep: Sweep) -> Fact:
 
 
 def time_facts(sweep: Sweep) -> tuple[Fact, ...]:
-    """How long it took and how long it will."""
+    """Time taken and time left."""
     end = sweep.finished_at or datetime.now(UTC)
     took = (end - sweep.started_at).total_seconds() if sweep.started_at else None
     if sweep.state.is_finished():
@@ -127,16 +129,32 @@ def _search_facts(sweep: Sweep) -> tuple[Fact, ...]:
 
 
 def mirror_problem(sweep: Sweep) -> str:
-    """A sentence when MLflow is behind, "" when all is well. Training does not depend on it."""
+    """A sentence if MLflow is behind, else "". Training does not depend on MLflow."""
     mirror = sweep.mirror or {}
     if mirror.get("error"):
-        return f"MLflow is not reached: {mirror['error']}. Nothing is lost; it is sent later."
+        return f"MLflow cannot be reached: {mirror['error']}. Nothing is lost; it is sent later."
     behind = mirror.get("behind_seconds") or 0
     return f"MLflow is {duration(behind)} behind." if behind > 60 else ""
 
 
+def live_values(store: Store, sweep: Sweep, here: str) -> dict[str, Any]:
+    """Title, live events and spec of the page of a sweep or match at the address ``here``.
+
+    Call it before anything else is read for the page: the page then receives every event that comes
+    after its values were read.
+    """
+    seen = store.last_event_id(sweep.id)
+    return {
+        "title": sweep.name,
+        "section": "matches" if sweep.kind == "match" else "sweeps",
+        "events": f"/api/v1{here}/events?after={seen}",
+        "is_over": sweep.state.is_finished(),
+        "spec": json.dumps(sweep.spec, indent=2, ensure_ascii=False),
+    }
+
+
 def overview_values(sweep: Sweep, here: str, facts: Sequence[Fact]) -> dict[str, Any]:
-    """What ``part_overview.html`` shows of a sweep or match at the address ``here``."""
+    """What ``sweep/overview.html`` shows of a sweep or match at the address ``here``."""
     return {
         "sweep": sweep,
         "here": here,

@@ -1,4 +1,4 @@
-"""Plots of a sweep and of a trial: each one a read of the store, thinned to what a screen shows."""
+"""Plots of a sweep and of a trial: read from the store, thinned to what a screen shows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -26,10 +26,10 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 #: Points of the leaderboard whose curves are drawn: as many as there are colours.
 CURVE_POINTS = 6
 
-#: Fields that a curve's label has whether they differ or not.
+#: Fields that are always part of a curve's label.
 _ALWAYS = ("optimizer", "alpha_v", "lr")
 
-#: Metrics that a trial's page draws on axes of their own, with their caption.
+#: Plots of a trial's page: caption and metrics of each.
 METRIC_PLOTS = {
     "errors": ("Errors", ("train_error", "validation_error", "test_error")),
     "train_loss": ("Training loss", ("train_loss",)),
@@ -73,7 +73,7 @@ def curves_plot(sweep_id: str, form: Form, metric: str = "", store: Store = Stor
 
 
 def curve_labels(points: Sequence[Point]) -> dict[int, str]:
-    """``12 · ndadam · α^v 0.05``: the optimizer, its rate, and what else tells the curves apart.
+    """``12 · ndadam · α^v 0.05``: the optimizer, its rate, and other fields that differ.
 
     Two fields beyond those at most; the leaderboard has the rest.
     """
@@ -153,12 +153,12 @@ def layers_plot(
         layer_curves(quantity, layers),
         form,
         file_name=f"{sweep_id}-{number}-{_file_part(quantity)}",
-        empty="Nothing of it was reported or kept.",
+        empty="This quantity was not reported.",
     )
 
 
 def layer_samples(store: Store, trial: Trial, stem: str) -> Mapping[str, Samples]:
-    """A quantity of each layer: reported metrics, else what a measurement recorded per step."""
+    """A quantity of each layer: reported metrics, or else the per-step records of a measurement."""
     names = [name for name in trial.metrics if name.startswith(f"{stem}/")]
     if names:
         found = store.metrics(trial.sweep_id, trial.number, names=names, max_points=MAX_SAMPLES)

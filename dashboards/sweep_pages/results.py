@@ -1,4 +1,4 @@
-"""What a sweep found, in the words of its page: arms, comparisons, and trends over one field."""
+"""Results of a sweep for its page: arms, comparisons, and trends over one field."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from sweeps.store.store import Store
 MOST_ARMS = 40
 #: More marks than this in one plot hide each other; its means are over all points.
 MAX_SETTINGS = 600
-#: Bins of a range that hold two points or more; with fewer, a line would only say where it was cut.
+#: Bins of a range that hold two points or more; with fewer, a line would only show the bins' edges.
 LEAST_BINS = 3
 
 
@@ -47,7 +47,7 @@ class ArmRow:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """Two arms and what can be said about them."""
+    """Two arms, their difference and the verdict."""
 
     arms: str
     metric: str
@@ -64,7 +64,7 @@ def half_width(sd: float | None, n: int) -> float | None:
 
 
 def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
-    """What ``part_results.html`` shows."""
+    """What ``sweep/results.html`` shows."""
     many = sum(sweep.trials.values()) > MOST_ARMS * sweep.replicates
     optimizer = ["optimizer"] if "optimizer" in sweep.space else []
     found = kept(
@@ -86,7 +86,7 @@ def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
 
 
 def _differing(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> Differing | None:
-    """The resolved fields in which the compared points differ; None where there is one arm."""
+    """The resolved fields in which the compared points differ; None if there is one arm."""
     if not 1 < len(arms) <= MAX_COMPARED:
         return None
     named = {_arm_name(arm.arm) or str(arm.point): arm.point for arm in arms}
@@ -146,7 +146,7 @@ def settings(sweep: Sweep, points: Sequence[Point], param: str) -> list[Setting]
 
 
 def trend(sweep: Sweep, points: Sequence[Point], param: str) -> list[Trend]:
-    """Mean objective over one field, [] where the design or the number of points forbids it."""
+    """Mean objective over one field; [] if the design or the number of points does not allow it."""
     found = next(iter(sensitivity(sweep, points, param)), None)
     if found is None:
         return []
@@ -156,7 +156,7 @@ def trend(sweep: Sweep, points: Sequence[Point], param: str) -> list[Trend]:
     if ranges:
         enough = len(ranges) >= LEAST_BINS
         return [_trend(part, _middle(part, log=found.log)) for part in ranges] if enough else []
-    # Where every value was tried once, the means are the points that are drawn anyway.
+    # If every value was tried once, the means are the points themselves.
     if not any(part.n > 1 for part in values):
         return []
     return [_trend(part, place(part.value)) for part in values]

@@ -24,9 +24,9 @@ from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-#: Points that a plot of all points is made from; of more, an even part.
+#: Points that a contour is made from; an even part if there are more.
 MOST_POINTS = 4000
-#: With fewer points, a surface would show its smoothing and nothing else.
+#: With fewer points, a surface would only show its smoothing.
 LEAST_FOR_CONTOUR = 8
 
 
@@ -44,7 +44,7 @@ def contour_fields(sweep: Sweep) -> list[tuple[str, str]]:
 
 @router.get("/sweeps/{sweep_id}/plots/importance.{form}")
 def importance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
-    """What sets the best points apart, as the sweep's driver found it."""
+    """Importance of each field for the best points, as the sweep's driver computed it."""
     sweep = store.get_sweep(sweep_id)
     rows = (sweep.result or {}).get("importance")
     empty = why_no_importance(sweep, is_computed=rows is not None)
@@ -106,7 +106,7 @@ def contour_answer(
 
 
 def first_pair(sweep: Sweep, points: Sequence[Point]) -> tuple[str, str]:
-    """The first two fields that most points vary together; ("", "") where there are none."""
+    """The first two fields that most points vary together; ("", "") if there are none."""
     names = [name for name, _ in contour_fields(sweep)]
     pairs = [(x, y) for at, x in enumerate(names) for y in names[at + 1 :]]
     if not pairs:

@@ -1,13 +1,12 @@
 """Pages of sweeps: the list, one sweep, and the parts of it that a live update replaces."""
 
-import json
 from typing import Any
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.sweep_pages.list import ListQuery, sweep_list
-from dashboards.sweep_pages.overview import overview_values, sweep_facts
+from dashboards.sweep_pages.overview import live_values, overview_values, sweep_facts
 from dashboards.sweep_pages.plots import CURVE_POINTS, curve_metrics
 from dashboards.sweep_pages.results import result_values
 from dashboards.sweep_pages.search import contour_fields, contour_points, first_pair
@@ -33,7 +32,7 @@ def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResp
         lead="Each trains many configurations and shows which settings work.",
         section="sweeps",
         address="/",
-        listing="part_sweeps.html",
+        listing="sweep/list.html",
         **sweep_list(store, query),
     )
 
@@ -41,7 +40,7 @@ def list_page(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResp
 @router.get("/parts/sweeps")
 def list_part(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
     """The table of all sweeps."""
-    return page("part_sweeps.html", **sweep_list(store, query))
+    return page("sweep/list.html", **sweep_list(store, query))
 
 
 @router.get("/sweeps/{sweep_id}")
@@ -57,19 +56,13 @@ def sweep_page(
     sweep = store.get_sweep(sweep_id)
     if sweep.kind == "match":
         return RedirectResponse(f"/matches/{sweep.id}", status_code=307)
-    # Read before everything else that is shown, so that no event falls between page and stream.
-    seen = store.last_event_id(sweep.id)
-    metrics, points = curve_metrics(store, sweep), all_points(store, sweep)
-    is_over = sweep.state.is_finished()
     here = f"/sweeps/{sweep.id}"
+    live = live_values(store, sweep, here)
+    metrics, points = curve_metrics(store, sweep), all_points(store, sweep)
     return page(
         "sweep.html",
-        title=sweep.name,
-        section="sweeps",
-        events=f"/api/v1{here}/events?after={seen}",
-        is_over=is_over,
         # A sweep that ended with fewer points draws them all.
-        curve_count=min(CURVE_POINTS, len(points)) if is_over else CURVE_POINTS,
+        curve_count=min(CURVE_POINTS, len(points)) if live["is_over"] else CURVE_POINTS,
         metrics=metrics,
         metric=metric or objective_metric(sweep),
         sensitivity_note=_sensitivity_note(sweep),
@@ -78,7 +71,7 @@ def sweep_page(
         contour_choices=contour_fields(sweep),
         contour_pair=first_pair(sweep, contour_points(store, sweep)),
         space=sweep.space,
-        spec=json.dumps(sweep.spec, indent=2, ensure_ascii=False),
+        **live,
         **_overview(store, sweep),
         **result_values(store, sweep),
         board=leaderboard(store, sweep, here, sort, cursor),
@@ -92,17 +85,17 @@ def _sensitivity_note(sweep: Sweep) -> str:
             "each mark is a point (mean ± sd over seeds); grey is the mean over neighbouring points"
         )
     why = (
-        "pruning keeps only what looked good early"
+        "pruning keeps only points that looked good early"
         if sweep.scheduler is not None
-        else f"the {sweep.sampler} sampler looks more often where it is good"
+        else f"the {sweep.sampler} sampler tries good regions more often"
     )
     return f"each mark is a point (mean ± sd over seeds); no trend is drawn because {why}"
 
 
 def _importance_note(sweep: Sweep) -> str:
     if is_adaptive(sweep):
-        return "the search looked at results, so importance describes the points it tried"
-    return "interactions count for no field, so shares of the variance need not add up to 100 %"
+        return "the search adapted to results, so importance describes only the points it tried"
+    return "shares of the variance exclude interactions, so they need not add up to 100 %"
 
 
 def _overview(store: Store, sweep: Sweep) -> dict[str, Any]:
@@ -114,7 +107,7 @@ def _overview(store: Store, sweep: Sweep) -> dict[str, Any]:
 def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """State, progress, best and buttons."""
     sweep = store.get_sweep(sweep_id)
-    return page("part_overview.html", **_overview(store, sweep))
+    return page("sweep/overview.html", **_overview(store, sweep))
 
 
 @router.get("/sweeps/{sweep_id}/parts/results")
@@ -122,7 +115,7 @@ def results_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """The result table and its comparisons."""
     sweep = store.get_sweep(sweep_id)
     return page(
-        "part_results.html",
+        "sweep/results.html",
         sweep=sweep,
         here=f"/sweeps/{sweep.id}",
         objective=quantity(objective_metric(sweep)),
@@ -138,7 +131,7 @@ def leaderboard_part(
     sweep = store.get_sweep(sweep_id)
     here = f"/sweeps/{sweep.id}"
     return page(
-        "part_leaderboard.html",
+        "sweep/leaderboard.html",
         sweep=sweep,
         objective=quantity(objective_metric(sweep)),
         board=leaderboard(store, sweep, here, sort, cursor),
@@ -156,7 +149,7 @@ def trials_part(
     sweep = store.get_sweep(sweep_id)
     here = address(sweep)
     return page(
-        "part_trials.html",
+        "sweep/trials.html",
         sweep=sweep,
         here=here,
         objective=quantity(objective_metric(sweep)),

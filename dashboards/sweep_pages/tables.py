@@ -83,7 +83,7 @@ def _columns(sweep: Sweep, rows: list[Point] | list[Trial], most: int) -> list[C
 def _holds_numbers(
     name: str, domains: dict[str, dict[str, Any]], rows: list[Point] | list[Trial]
 ) -> bool:
-    """By the choices of the field's domain, or where it has none (a match) by what is shown."""
+    """From the choices of the field's domain, or from the shown values if it has none (a match)."""
     shown = (row.params.get(name) for row in rows)
     values = domains[name].get("values", ()) if name in domains else shown
     return not any(isinstance(value, str) for value in values)
@@ -91,7 +91,7 @@ def _holds_numbers(
 
 @dataclass(frozen=True)
 class StateLink:
-    """A filter by state, with the number of trials that are in it."""
+    """A filter by state, with its number of trials."""
 
     name: str
     count: int
@@ -117,7 +117,7 @@ class TrialTable:
 
 @dataclass(frozen=True)
 class TrialQuery:
-    """What the trial table is asked for. "" means no filter, the default order, the first page."""
+    """Query of the trial table. "" means no filter, the default order, the first page."""
 
     state: str = ""
     point: int | None = None

@@ -42,10 +42,10 @@ ReadLogDep = Depends(_provided_log)
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """A file that a trial can go on from."""
+    """A file from which a trial can continue."""
 
     name: str
-    #: Step that it was written at; None where its name does not say.
+    #: Step at which it was written; None if its name does not contain it.
     step: int | None
     #: In bytes.
     size: int
@@ -66,7 +66,7 @@ CheckpointsDep = Depends(_provided_checkpoints)
 
 @dataclass(frozen=True)
 class AttemptRow:
-    """One try at the trial, with what its provenance says about the machine."""
+    """One attempt at the trial, with the machine from its provenance."""
 
     attempt: Attempt
     seconds: float
@@ -118,7 +118,7 @@ def trial_page(
 def trial_part(sweep_id: str, number: int, store: Store = StoreDep) -> HTMLResponse:
     """State and figures of one trial."""
     sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
-    return page("part_trial.html", **_overview(sweep, trial))
+    return page("sweep/trial.html", **_overview(sweep, trial))
 
 
 def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
 
 
 def _resources_fact(sweep: Sweep, trial: Trial) -> Fact:
-    """What the trial occupies, and how fast it went on it."""
+    """The resources of the trial, and its speed."""
     speed = trial.metrics.get("images_per_second")
     return Fact("Resources", resources_text(sweep), f"{number(speed, 3)} images/s" if speed else "")
 

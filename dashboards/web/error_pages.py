@@ -1,4 +1,4 @@
-"""Errors of the store as pages: what is missing or wrong, and where to go from there."""
+"""Errors of the store as pages: what is missing or wrong, with links onwards."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -28,7 +28,7 @@ _TITLES: dict[type[SweepsError], tuple[int, str]] = {
 
 
 def error_page(status: int, title: str, detail: str, back: str = "") -> HTMLResponse:
-    """An error as a page with the product's navigation, and where to go on: ``back``, if given."""
+    """Show an error as a page with navigation and a link to ``back``, if given."""
     values = {"title": title, "status": status, "detail": detail, "back": back}
     return page("error.html", status, section="", **values)
 

@@ -31,7 +31,7 @@ class TableLinks:
 
 @dataclass(frozen=True)
 class Pager:
-    """Links to the first and the next page of a table; None where there is none."""
+    """Links to the first and the next page of a table; None if there is none."""
 
     first: str | None
     next: str | None
@@ -43,7 +43,7 @@ class Pager:
 
 
 def pager(links: TableLinks, part: str, cursor: str | None, after: str | None, words: str) -> Pager:
-    """Build the pager of a listing that stands at ``cursor`` and goes on at ``after``."""
+    """Build the pager of a listing at ``cursor`` whose next page begins at ``after``."""
     return Pager(
         first=links.page_with(**{links.cursor_key: None}) if cursor else None,
         next=links.page_with(**{links.cursor_key: after}) if after else None,

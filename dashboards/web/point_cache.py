@@ -1,4 +1,4 @@
-"""What is computed from every point of a sweep, kept until one of its trials changes state.
+"""A cache of values computed from every point of a sweep, valid until a trial changes state.
 
 A page of a sweep draws ten plots, and each of them looks at all points; a sweep of 10,000 is read
 and analysed once for all of them. Few sweeps are kept, so memory does not grow with what is viewed.
@@ -19,7 +19,7 @@ MOST_KEPT = 12
 
 
 class Kept:
-    """A few values by key; the one that was not asked for longest goes first.
+    """A few values by key; the least recently used is dropped first.
 
     Equal questions at the same time are answered by one computation.
     """
@@ -64,5 +64,5 @@ def kept(store: Store, sweep: Sweep, what: str, compute: Callable[[], T]) -> T:
 
 
 def all_points(store: Store, sweep: Sweep) -> list[Point]:
-    """Every point of a sweep. Not to be changed: it is shared."""
+    """Every point of a sweep. Shared: callers must not change it."""
     return kept(store, sweep, "points", lambda: store.all_points(sweep.id))

@@ -1,4 +1,4 @@
-"""What the pages ask of the service: check a spec, queue it, and the actions of a sweep."""
+"""Interfaces that the service provides to the pages: check and queue specs, act on sweeps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Estimate:
     replicates: int
     #: Optimizer steps of all trials together.
     steps: int | None
-    #: None where no finished trial is like those of the spec.
+    #: None if no finished trial is similar to those of the spec.
     gpu_hours: float | None
     #: Difference of two means that the seeds can show, as a fraction; None for a single seed.
     detectable_difference: float | None
@@ -26,7 +26,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class MatchEstimate:
-    """What a match would do, and what theory says of it before anything runs."""
+    """What a match would do, with the closed form's prediction."""
 
     #: The target's open field, and its rate under each criterion by the closed form.
     rate_name: str
@@ -34,12 +34,12 @@ class MatchEstimate:
     #: What the verdict will use.
     criterion: str
     level: str
-    #: Steps that the verdict looks at: start <= step < stop.
+    #: Steps that the verdict covers: start <= step < stop.
     window: tuple[int, int]
-    #: Without corrections, and with as many as may be made.
+    #: Without corrections, and with the largest number of them.
     least_trials: int
     most_trials: int
-    #: Optimizer steps of as many trials as may be made.
+    #: Optimizer steps of the largest number of trials.
     most_steps: int
     notes: tuple[str, ...] = ()
 
@@ -53,7 +53,7 @@ class Checked:
 
 
 class Refused(Exception):
-    """A spec that was not queued, with the reasons by field."""
+    """Raised if a spec was refused, with the reasons by field."""
 
     def __init__(self, reasons: tuple[FieldReason, ...]) -> None:
         super().__init__("; ".join(item["reason"] for item in reasons))
@@ -61,13 +61,13 @@ class Refused(Exception):
 
 
 class Submitting(Protocol):
-    """How pages hand specs in. The service has one; pages alone have none."""
+    """How pages submit specs. The service provides it; without one, pages are read-only."""
 
     def datasets(self) -> list[str]:
         """Names of the prepared data sets."""
 
     def check(self, kind: Kind, spec: Mapping[str, Any]) -> Checked:
-        """Say what a spec would do, or what the API would refuse of it; creates nothing."""
+        """Return what a spec would do, or the API's refusals; creates nothing."""
 
     def create(self, kind: Kind, spec: Mapping[str, Any], key: str) -> str:
         """Queue a spec and return the id; the same key and spec give the same sweep.
@@ -85,11 +85,11 @@ class Steering(Protocol):
     """The service's side of a sweep's buttons, by the rules of its API."""
 
     def act(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> str:
-        """Carry out one of ``VERBS`` with what its form asks for; return the sweep to show next.
+        """Carry out one of ``VERBS`` with the values of its form; return the sweep to show next.
 
         Raises SweepsError where the sweep's state forbids it, submitting.Refused for values that
         the API would refuse.
         """
 
     def delete(self, sweep_id: str) -> bool:
-        """Delete a sweep in whatever state; whether it is gone. False: its trials stop first."""
+        """Delete a sweep in any state; return False if its trials must stop first."""

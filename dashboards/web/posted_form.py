@@ -1,10 +1,10 @@
-"""What a browser sends when somebody submits a form."""
+"""Values of a submitted form."""
 
 from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
-#: As much as a spec may have over the API.
+#: The API's limit for a spec.
 MAX_FORM_BYTES = 1_000_000
 #: More than any form has controls.
 MAX_PAIRS = 2000

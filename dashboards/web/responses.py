@@ -1,4 +1,4 @@
-"""Answers as gzip where the browser takes it: a plot of 10,000 points is mostly digits."""
+"""Answers as gzip if the browser accepts it: a plot of 10,000 points is mostly digits."""
 
 from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipResponder

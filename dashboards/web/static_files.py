@@ -64,7 +64,7 @@ router = APIRouter()
 
 @router.get("/static/{version}/{name}", include_in_schema=False)
 def static_file(version: str, name: str) -> Response:
-    """One asset. An old version answers with the current file, not to be kept."""
+    """One asset. The address of an old version gives the current file, without caching."""
     asset = assets().get(name)
     if asset is None:
         return PlainTextResponse(f"there is no static file {name[:80]!r}", status_code=404)

@@ -1,4 +1,4 @@
-"""Turns a template and its values into a page that may load things from this service only."""
+"""Renders templates into pages that may load content from this service only."""
 
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from sweeps.figures.quantities import quantity
 #: SHA-256 of the empty text. plotly adds an empty ``<style>`` and fills it rule by rule.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 
-#: Nothing but this service: no other host, no inline script, no inline style sheet. plotly sets
+#: Only this service: no other host, no inline script, no inline style sheet. plotly sets
 #: ``style`` attributes on its own drawing and turns it into an image by a data: or blob: address.
 CONTENT_SECURITY_POLICY = "; ".join(
     (

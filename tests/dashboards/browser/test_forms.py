@@ -23,7 +23,7 @@ class TestForm:
 
         expect(why).to_contain_text("greater than or equal to 1, got 0")
         expect(seeds).to_have_attribute("aria-invalid", "true")
-        expect(page.locator("#check")).to_contain_text("1 thing to put right")
+        expect(page.locator("#check")).to_contain_text("1 problem to fix")
 
         seeds.fill("5")
         expect(page.locator("#check")).to_contain_text("12 points × 5 seeds")
@@ -80,7 +80,7 @@ class TestForm:
 
         check = page.locator("#check")
         expect(check).to_be_focused()
-        expect(check).to_contain_text("2 things to put right")
+        expect(check).to_contain_text("2 problems to fix")
         expect(page.get_by_label("Points", exact=True)).to_have_value("0")
         expect(page.locator("[name='space.5.when']")).to_have_value("optimizer: [nope")
         assert page.url == site["new"]

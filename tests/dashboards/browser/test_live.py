@@ -76,7 +76,7 @@ class TestLivePage:
         with page.expect_response("**/events*"):
             page.goto(f"{page.url}/trials/{number}")
         page.evaluate("window.loadedOnce = true")
-        expect(page.locator("#metrics")).to_contain_text("Nothing was reported yet")
+        expect(page.locator("#metrics")).to_contain_text("Nothing has been reported yet")
         expect(page.locator("#record")).to_contain_text("has not been started")
         expect(page.locator("#live")).to_have_text("live")
 
@@ -91,7 +91,7 @@ class TestLivePage:
     def test_pause_is_asked_for_carried_out_and_taken_back(self, live: Live) -> None:
         page = live.page
         page.get_by_role("button", name="Pause").click()
-        expect(page.locator("#overview")).to_contain_text("pause asked for")
+        expect(page.locator("#overview")).to_contain_text("pause requested")
         assert live.store.requested(live.claim) == "pause"
 
         live.store.release(live.claim, SweepState.PAUSED, "asked for")
@@ -108,7 +108,7 @@ class TestLivePage:
         assert live.store.requested(live.claim) == "none"
 
         page.get_by_role("button", name="Cancel for good").click()
-        expect(page.locator("#notice")).to_contain_text("Cancel asked for")
+        expect(page.locator("#notice")).to_contain_text("Cancel requested")
         assert live.store.requested(live.claim) == "cancel"
 
     def test_the_end_of_the_sweep_is_seen_and_the_stream_is_closed(self, live: Live) -> None:

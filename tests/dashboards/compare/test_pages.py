@@ -140,10 +140,10 @@ class TestPage:
 
         assert "left out" not in client.get(f"/compare?{'&'.join(whole)}").text
         more = client.get(f"/compare?{'&'.join([*whole, f'arm={seeded.sweep}'])}").text
-        assert "at most 20: the first 20 are here, the others are left out" in more
+        assert "at most 20 entries: only the first 20 are shown" in more
 
     def test_nothing_chosen_says_how_to_choose(self, client: TestClient) -> None:
-        assert "Nothing chosen yet" in client.get("/compare").text
+        assert "Nothing selected yet" in client.get("/compare").text
 
     def test_what_is_not_there_is_not_found(self, client: TestClient) -> None:
         open_page(client, "/compare?arm=000000000000", status=404)

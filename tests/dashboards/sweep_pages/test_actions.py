@@ -164,7 +164,7 @@ class TestDeleting:
         answer = empty_client.post(f"/sweeps/{sweep}/delete")
 
         assert str(answer.url).endswith(f"/sweeps/{sweep}")
-        assert "delete asked for" in answer.text
+        assert "delete requested" in answer.text
         assert empty_store.requested(claim) == "delete"
         assert f"/sweeps/{sweep}/delete" not in answer.text
 

@@ -55,7 +55,7 @@ class TestLists:
         assert [row[0].split()[0] for row in rows] == names
 
     def test_a_filter_that_nothing_fits_offers_the_way_back(self, client: TestClient) -> None:
-        assert "No sweep fits" in client.get("/?search=zzz").text
+        assert "No sweep found" in client.get("/?search=zzz").text
 
     @pytest.mark.parametrize(
         ("address", "command"), [("/", "ndsweep submit"), ("/matches", "ndsweep match run")]
@@ -312,7 +312,7 @@ class TestTrialPage:
         )
 
     def test_a_trial_that_waits_says_so(self, client: TestClient, seeded: Seeded) -> None:
-        assert "waits for a free place" in client.get(f"/sweeps/{seeded.running}/trials/14").text
+        assert "waits for free resources" in client.get(f"/sweeps/{seeded.running}/trials/14").text
 
 
 class TestMatchPage:
@@ -364,7 +364,7 @@ class TestMatchPage:
         text = empty_client.get(f"/matches/{sweep.id}").text
 
         assert "No verdict yet" in text
-        assert "starts when a runner takes it up" in text
+        assert "Waiting for a runner" in text
         answer = empty_client.get(f"/matches/{sweep.id}/plots/curves.json").json()
         assert answer == {"empty": "The curves appear when the first source run has ended."}
 

@@ -74,7 +74,7 @@ def test_no_program_text_can_write_a_negative_nothing() -> None:
     root = Path(__file__).parents[3]
     packages = ("ndadam", "worker", "sweeps", "dashboards", "service", "benchmarks")
     files = [path for name in packages for path in (root / name).rglob("*.py")]
-    files += (root / "dashboards" / "templates").glob("*.html")
+    files += (root / "dashboards" / "templates").rglob("*.html")
     bare = re.compile(r"\{[^{}\"]*:\+[0-9.]*[efg%]|%\+[0-9.]*[efg]")
 
     assert len(files) > 200

@@ -47,7 +47,7 @@ def test_the_page_of_the_followed_run_shows_the_alpha_v_that_it_took(tmp_path: P
 
     assert f"{page}/plots/metric/alpha_v.json" in shown
     assert len(drawn["data"][0]["y"]) == 206
-    assert norms == {"empty": "Nothing of it was reported or kept."}
+    assert norms == {"empty": "This quantity was not reported."}
 
 
 def _curve(path: Path) -> dict[int, float]:
