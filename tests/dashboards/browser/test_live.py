@@ -77,7 +77,7 @@ class TestLivePage:
             page.goto(f"{page.url}/trials/{number}")
         page.evaluate("window.loadedOnce = true")
         expect(page.locator("#metrics")).to_contain_text("Nothing has been reported yet")
-        expect(page.locator("#record")).to_contain_text("has not been started")
+        expect(page.locator("#record")).to_contain_text("has not started")
         expect(page.locator("#live")).to_have_text("live")
 
         params = live.store.trial(live.sweep, number).params
