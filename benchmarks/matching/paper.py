@@ -19,7 +19,7 @@ from ndadam.matching.verdict import (
     rms_log_error,
     smooth,
 )
-from ndadam.theory.lag import interpolate
+from ndadam.theory.along_schedule import interpolate
 from ndadam.theory.prediction import CRITERIA, Criterion, lag_curve, predict
 from sweeps.match.arms import setting_of
 from worker.config.train_config import TrainConfig

@@ -26,7 +26,7 @@ from dashboards.web.posted_form import SentDep, control_id
 from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep
 from sweeps.spec.presets import preset_names, read_preset
-from sweeps.spec.refusals import FieldReason
+from sweeps.spec.validation_messages import FieldReason
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sweeps.records import Kind
-from sweeps.spec.refusals import FieldReason
+from sweeps.spec.validation_messages import FieldReason
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ndadam.matching.plan import (
     early_window,
     shortest_window,
 )
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.laws import Level, OptimizerSetting, refuse_without_stationary_rate
 from ndadam.theory.prediction import Criterion, resolve_level
 from ndadam.theory.settling import settling_steps

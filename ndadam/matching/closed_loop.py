@@ -21,7 +21,7 @@ from ndadam.dynamics.flat_buffer import FlatBuffer
 from ndadam.dynamics.step_hooks import StepHooks, refuse_no_optimizer
 from ndadam.invariance.probe import ProbeResult
 from ndadam.optimizer.loss_scale import skips_step
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.laws import OptimizerSetting, step_ratio, tangential_factor
 from ndadam.theory.settling import start_up
 from ndadam.vectors.weight_vectors import refuse_without_vectors, weight_vectors

@@ -17,7 +17,7 @@ from ndadam.dynamics.effective_lr import EffectiveLR
 from ndadam.invariance.probe import ProbeResult
 from ndadam.matching.checks import refuse_criterion, refuse_schedule
 from ndadam.matching.torch_settings import setting_of_optimizer
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.laws import (
     OptimizerSetting,
     lr_of_effective_lr,

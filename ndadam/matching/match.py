@@ -28,8 +28,8 @@ from ndadam.matching.torch_settings import (
     target_setting,
 )
 from ndadam.matching.verdict import Finding
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.fitted_curve import factor_of_points
-from ndadam.theory.lag import Factor
 from ndadam.theory.laws import OptimizerSetting
 from ndadam.theory.prediction import Criterion, Level, constant
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from ndadam.matching.verdict import least_block
 from ndadam.statistics.blocked_means import FEWEST_BLOCKS
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.decay_memory import decay_memory
-from ndadam.theory.lag import Factor
 from ndadam.theory.laws import Level, NoStationaryRate, OptimizerSetting, level_factor
 from ndadam.theory.prediction import Criterion, Prediction, predict
 from ndadam.theory.settling import or_forget_sooner, settling_steps

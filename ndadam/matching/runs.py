@@ -13,7 +13,7 @@ from ndadam.dynamics.records import DynamicsRecord
 from ndadam.invariance.passes import copy_of, same_randomness_after
 from ndadam.invariance.probe import ProbeResult
 from ndadam.matching.torch_settings import build_optimizer
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.laws import OptimizerSetting
 
 Loss = Callable[[nn.Module, Any], Tensor]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ndadam.statistics.blocked_means import rms, smooth
-from ndadam.theory.lag import Curve, Factor, interpolate
+from ndadam.theory.along_schedule import Curve, Factor, interpolate
 from ndadam.theory.laws import OptimizerSetting, lr_of_effective_lr, tangential_factor
 from ndadam.theory.prediction import MAX_POINTS, Criterion, rate_of_curve, schedule_answer
 

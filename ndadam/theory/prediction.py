@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ndadam.theory.caveats import caveats
-from ndadam.theory.lag import (
+from ndadam.theory.along_schedule import (
     Curve,
     Factor,
     curve_of_factors,
@@ -30,6 +29,7 @@ from ndadam.theory.lag import (
     schedule_of_curve,
     trusted_until,
 )
+from ndadam.theory.caveats import caveats
 from ndadam.theory.laws import (
     Level,
     NoStationaryRate,

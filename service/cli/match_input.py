@@ -72,7 +72,7 @@ def read_curve(path: Path) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     from pydantic import ValidationError
 
-    from sweeps.spec.refusals import explain
+    from sweeps.spec.validation_messages import explain
 
     if isinstance(error, OSError):
         return error.strerror or str(error)

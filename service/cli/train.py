@@ -17,7 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from sweeps.spec.refusals import explain
+from sweeps.spec.validation_messages import explain
 from worker.config.train_config import FieldError, TrainConfig
 from worker.errors import WorkerError
 from worker.stop_signal import stop_requested

@@ -14,7 +14,7 @@ from dashboards.web.error_pages import error_page
 from service.contract.outputs import ErrorOut, FieldOut
 from sweeps import errors as domain
 from sweeps.errors import SweepsError
-from sweeps.spec.refusals import explain_items
+from sweeps.spec.validation_messages import explain_items
 from worker.config.train_config import FieldError
 
 log = logging.getLogger(__name__)

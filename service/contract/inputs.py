@@ -11,8 +11,8 @@ from service.contract.outputs import FieldOut
 from service.settings import Settings
 from sweeps.records import Kind, SweepState, TrialState
 from sweeps.spec.model import SpecModel, printable
-from sweeps.spec.refusals import shown
 from sweeps.spec.sweep_spec import Label
+from sweeps.spec.validation_messages import shown
 from sweeps.store.store import Store
 
 #: What the store's ids and names look like; also keeps NUL and slashes from it.

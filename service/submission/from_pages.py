@@ -17,8 +17,8 @@ from sweeps.match.match_spec import MatchSpec
 from sweeps.records import Kind, Sweep
 from sweeps.spec.confirmation import ConfirmSpec
 from sweeps.spec.extension import Extension
-from sweeps.spec.refusals import FieldReason, explain
 from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.spec.validation_messages import FieldReason, explain
 from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
 

@@ -12,7 +12,7 @@ from sweeps.match.recorded_curve import MOST_RECORDS
 from sweeps.match.runs import EFFECTIVE_LR
 from sweeps.records import Trial, TrialState
 from sweeps.spec.model import SpecModel, SweepRef
-from sweeps.spec.refusals import explain
+from sweeps.spec.validation_messages import explain
 from sweeps.store.store import Store
 from worker.config.train_config import FieldError
 

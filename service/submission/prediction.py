@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.laws import (
     NoStationaryRate,
     OptimizerName,

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.errors import SweepsError
 from sweeps.search.proposer import fixed_points
-from sweeps.spec.refusals import in_words, shown
 from sweeps.spec.sweep_spec import MODELS, SweepSpec, load_spec_text
+from sweeps.spec.validation_messages import in_words, shown
 from worker.config.train_config import FieldError, TrainConfig
 from worker.data.prepared import dataset_info
 from worker.data.run_length import check_fits

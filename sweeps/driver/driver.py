@@ -37,7 +37,7 @@ from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState
 from sweeps.retention.places import Places
-from sweeps.spec.refusals import in_words
+from sweeps.spec.validation_messages import in_words
 from sweeps.store.store import Store
 from worker.stop_signal import set_by_signals
 

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.prediction import OptimizerSetting, grid
 from sweeps.match.recorded_curve import RecordedCurve
 from sweeps.spec.model import SpecModel
-from sweeps.spec.refusals import explain
+from sweeps.spec.validation_messages import explain
 from worker.config.train_config import (
     FieldError,
     Fraction,

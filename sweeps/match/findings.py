@@ -8,7 +8,7 @@ from ndadam.matching.procedure import Procedure
 from ndadam.matching.verdict import LogRatio
 from ndadam.statistics.blocked_means import rms, smooth
 from ndadam.statistics.inference import mean_interval
-from ndadam.theory.lag import lag_curve
+from ndadam.theory.along_schedule import lag_curve
 from ndadam.theory.prediction import (
     CRITERIA,
     FORMULAS,

@@ -12,7 +12,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 
 from ndadam.matching.plan import MatchPlan, default_criterion, default_window
 from ndadam.matching.verdict import burn_in_steps
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.laws import RateName, rate_name
 from ndadam.theory.prediction import (
     SETTLING_TIMES,

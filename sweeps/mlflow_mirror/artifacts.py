@@ -29,7 +29,7 @@ from sweeps.mlflow_mirror.match import (
 )
 from sweeps.mlflow_mirror.model import write_model
 from sweeps.mlflow_mirror.names import MAX_PARAM, cut, mirror_name, param_text
-from sweeps.mlflow_mirror.runs import description, milliseconds
+from sweeps.mlflow_mirror.run_fields import description, milliseconds
 from sweeps.records import MetricPoint, Sweep
 from sweeps.retention.best_weights import kept, weights_of
 from sweeps.store.store import Store

@@ -21,7 +21,7 @@ from sweeps.mlflow_mirror.artifacts import SweepArtifacts
 from sweeps.mlflow_mirror.client import Gone, Holds, Key, MirrorClient, MlflowRefused, Unreachable
 from sweeps.mlflow_mirror.names import original_tag
 from sweeps.mlflow_mirror.orphans import end_deleted, reconcile, run_of_sweep
-from sweeps.mlflow_mirror.runs import (
+from sweeps.mlflow_mirror.run_fields import (
     ATTEMPT_STATUS,
     SWEEP_STATUS,
     attempt_params,

@@ -7,7 +7,7 @@ import logging
 import time
 
 from sweeps.mlflow_mirror.client import Gone, KnownRun, MirrorClient, MlflowRefused
-from sweeps.mlflow_mirror.runs import (
+from sweeps.mlflow_mirror.run_fields import (
     ATTEMPT_STATUS,
     ATTEMPT_TAG,
     SWEEP_TAG,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ndadam.statistics.inference import mean_interval
-from ndadam.theory.lag import Factor, lag_curve
+from ndadam.theory.along_schedule import Factor, lag_curve
 from ndadam.theory.prediction import predict
 from sweeps.match.arms import setting_of
 from sweeps.paper.runs import Arm, Curve, PaperRuns

@@ -21,6 +21,7 @@ from sweeps.records import Trial, TrialState
 from sweeps.search.points import BranchSampler, TriedPoint, TriedTrial
 from sweeps.search.protocol import Finished, Proposal, TrialReader, Wait
 from sweeps.spec.branches import Branch, branches, grid
+from sweeps.spec.checks import COUNTED
 from sweeps.spec.sweep_spec import MODELS, SweepSpec
 from worker.report import Series
 
@@ -30,8 +31,6 @@ REPEATS = 100
 LOOKAHEAD = 32
 #: Stored points that tell in which order of fields a sweep was drawn.
 _TELLING = 8
-#: Samplers whose points end where they were meant to.
-_COUNTED = ("grid", "list")
 
 
 class SweepProposer:
@@ -67,7 +66,7 @@ class SweepProposer:
                 return Finished("all done")
             params = self._fresh_params()
             if params is None:
-                return Finished("all done" if self._spec.sampler in _COUNTED else "space exhausted")
+                return Finished("all done" if self._spec.sampler in COUNTED else "space exhausted")
             self._open_point(self._add_point(self._next_number, params))
         return self._open.popleft()
 
@@ -106,7 +105,7 @@ class SweepProposer:
         """Number the branches in the order that drew the stored points."""
         chosen = written = self._spec.branches()
         names = sorted(self._spec.space)
-        if self._spec.sampler not in _COUNTED and names != list(self._spec.space):
+        if self._spec.sampler not in COUNTED and names != list(self._spec.space):
             chosen = branches({name: self._spec.space[name] for name in names})
             if self._points and not self._draws_stored_points(chosen):
                 chosen = written if self._draws_stored_points(written) else chosen
@@ -208,7 +207,7 @@ class _Sequence:
 
 
 def _sampler(spec: SweepSpec, branch: Branch) -> BranchSampler:
-    if spec.sampler in _COUNTED:
+    if spec.sampler in COUNTED:
         return _Sequence(branch, grid(branch) if spec.sampler == "grid" else ())
     from sweeps.search.optuna_samplers import Model, draws
 

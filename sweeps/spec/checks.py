@@ -1,4 +1,4 @@
-"""Checks a space against ``TrainConfig``, so that no trial fails because of its values.
+"""Checks the sampler of a spec, and its space against ``TrainConfig``, so that no trial fails.
 
 Every rule of ``TrainConfig`` concerns one field or two. So in each branch every value that is
 likely to be refused (a range's ends, each choice) is tried alone, and every pair of them together.
@@ -14,9 +14,11 @@ from pydantic import ValidationError
 from sweeps.spec.branches import Branch
 from sweeps.spec.declarations import PriorPoint
 from sweeps.spec.domains import Choice, Domain, same
-from sweeps.spec.refusals import explain, shown
+from sweeps.spec.validation_messages import explain, shown
 from worker.config.train_config import FieldError, TrainConfig
 
+#: Samplers that need no ``num_points``, because the number of their points is known.
+COUNTED = ("grid", "list")
 #: Fields that stay the same in a whole sweep, and why.
 FIXED = {
     "seed": "replicates vary it",
@@ -53,6 +55,29 @@ def check_space(space: Mapping[str, Domain]) -> None:
             f"conditions may split the space into {MAX_BRANCHES:,} branches, "
             f"these make up to {number:,}",
         )
+
+
+def check_sampler(
+    sampler: str,
+    space: Mapping[str, Domain],
+    num_points: int | None,
+    initial_points: Sequence[Mapping[str, Any]],
+) -> None:
+    """Refuse a grid over a continuous range, a list without points, a search without an end."""
+    if sampler == "grid":
+        for name, domain in space.items():
+            if domain.size() is None:
+                raise FieldError(
+                    f"space.{name}",
+                    f"sampler grid needs a step or a choice for every field, and {name} is "
+                    "continuous",
+                )
+    elif sampler == "list" and not initial_points:
+        raise FieldError(
+            "initial_points", "initial_points must hold the points of sampler 'list', got none"
+        )
+    elif num_points is None and sampler not in COUNTED:
+        raise FieldError("num_points", f"num_points must be set for sampler {sampler!r}, got none")
 
 
 def _check_condition(

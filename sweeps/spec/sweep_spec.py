@@ -9,9 +9,11 @@ from pydantic import Field, field_validator, model_validator
 from sweeps.records import Direction, sign_of
 from sweeps.spec.branches import Branch, branches, grid, grid_size
 from sweeps.spec.checks import (
+    COUNTED,
     check_device,
     check_initial_points,
     check_prior,
+    check_sampler,
     check_space,
     check_step_limit,
     check_trainable,
@@ -26,8 +28,8 @@ from sweeps.spec.declarations import (
 )
 from sweeps.spec.domains import Domain, Finite
 from sweeps.spec.model import MAX_TRIALS, Count, Positive, SpecModel, Steps, printable
-from sweeps.spec.refusals import explain, in_words, shown
 from sweeps.spec.text import load_spec_text
+from sweeps.spec.validation_messages import explain, in_words, shown
 from worker.config.train_config import FieldError, TrainConfig
 
 __all__ = [
@@ -51,8 +53,6 @@ Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
 LEAST_SHARE = 0.0001
 #: Samplers that learn from results.
 MODELS = ("tpe", "gp")
-#: Samplers that need no ``num_points``, because the number of their points is known.
-_COUNTED = ("grid", "list")
 
 
 class Objective(SpecModel):
@@ -209,7 +209,12 @@ class SweepSpec(SpecModel):
     def _is_consistent(self) -> Self:
         """Check cheap rules first; check sizes before enumerating."""
         check_space(self.space)
-        self._check_sampler()
+        check_sampler(self.sampler, self.space, self.num_points, self.initial_points)
+        if self.sampler not in MODELS and (self.prior or self.from_sweep is not None):
+            field = "prior" if self.prior else "from_sweep"
+            raise FieldError(
+                field, f"{field} needs a sampler that learns, tpe or gp; got {self.sampler!r}"
+            )
         self._check_size()
         self._check_seeds()
         self._check_objective()
@@ -264,29 +269,6 @@ class SweepSpec(SpecModel):
         base = self.base.model_dump(exclude_unset=True)
         return TrainConfig.model_validate(base | params | {"seed": seed})
 
-    def _check_sampler(self) -> None:
-        if self.sampler == "grid":
-            for name, domain in self.space.items():
-                if domain.size() is None:
-                    raise FieldError(
-                        f"space.{name}",
-                        f"sampler grid needs a step or a choice for every field, and {name} is "
-                        "continuous",
-                    )
-        elif self.sampler == "list" and not self.initial_points:
-            raise FieldError(
-                "initial_points", "initial_points must hold the points of sampler 'list', got none"
-            )
-        elif self.num_points is None and self.sampler not in _COUNTED:
-            raise FieldError(
-                "num_points", f"num_points must be set for sampler {self.sampler!r}, got none"
-            )
-        if self.sampler not in MODELS and (self.prior or self.from_sweep is not None):
-            field = "prior" if self.prior else "from_sweep"
-            raise FieldError(
-                field, f"{field} needs a sampler that learns, tpe or gp; got {self.sampler!r}"
-            )
-
     def _check_size(self) -> None:
         total = self.num_points_planned() * self.replicates
         if total > MAX_TRIALS:
@@ -319,7 +301,7 @@ class SweepSpec(SpecModel):
 
     def _check_objective(self) -> None:
         """Refuse a search steered by the test set, or by a validation error without images."""
-        chooses = self.sampler not in _COUNTED or self.scheduler is not None
+        chooses = self.sampler not in COUNTED or self.scheduler is not None
         metric = self.objective.metric
         if metric == "test_error" and chooses:
             raise FieldError(

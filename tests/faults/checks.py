@@ -5,7 +5,7 @@ from typing import Any
 
 from mlflow.tracking import MlflowClient
 
-from sweeps.mlflow_mirror.runs import ATTEMPT_STATUS, SWEEP_STATUS
+from sweeps.mlflow_mirror.run_fields import ATTEMPT_STATUS, SWEEP_STATUS
 from sweeps.records import Attempt, Sweep, SweepState, Trial, TrialState
 from sweeps.search.proposer import SweepProposer
 from sweeps.spec.sweep_spec import SweepSpec

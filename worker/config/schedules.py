@@ -6,8 +6,8 @@ A step's factor applies *while* that step is taken; step 0 of a cosine has facto
 import math
 from collections.abc import Callable
 
+from ndadam.theory.along_schedule import Factor
 from ndadam.theory.fitted_curve import factor_of_points
-from ndadam.theory.lag import Factor
 from worker.config.train_config import LrSchedule
 
 

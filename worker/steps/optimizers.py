@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from ndadam import NDAdam, param_groups
 from ndadam.matching.closed_loop import FollowCurve
-from ndadam.theory.lag import Factor
+from ndadam.theory.along_schedule import Factor
 from worker.config.schedules import build_schedule
 from worker.config.train_config import TrainConfig
 from worker.data.run_length import Length

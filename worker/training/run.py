@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ndadam.cuda import HAS_TRITON
 from ndadam.networks.wide_resnet import WideResNet
 from worker.checkpoints import checkpoint
-from worker.checkpoints.writer import CheckpointWriter
+from worker.checkpoints.background_writer import CheckpointWriter
 from worker.config.train_config import TrainConfig
 from worker.data.augment import Pixels
 from worker.data.batches import BatchStream

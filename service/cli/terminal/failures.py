@@ -38,7 +38,7 @@ def sentence_for(error: Exception) -> str | None:
     from service.contract.errors import ApiError
     from service.settings import SettingsError
     from sweeps.errors import SweepsError
-    from sweeps.spec.refusals import in_words
+    from sweeps.spec.validation_messages import in_words
     from worker.config.train_config import FieldError
     from worker.errors import WorkerError
 

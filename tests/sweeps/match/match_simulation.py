@@ -5,7 +5,7 @@ import math
 import random
 from datetime import UTC, datetime, timedelta
 
-from ndadam.theory.lag import lag_curve
+from ndadam.theory.along_schedule import lag_curve
 from ndadam.theory.prediction import stationary_effective_lr
 from sweeps.match.match_spec import MatchSpec, setting_of
 from sweeps.match.proposer import MatchProposer

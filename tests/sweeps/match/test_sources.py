@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from ndadam.theory.lag import lag_curve
+from ndadam.theory.along_schedule import lag_curve
 from sweeps.match.match_spec import setting_of
 from sweeps.match.proposer import MatchProposer
 from sweeps.match.recorded_curve import RecordedCurve, read_curve_csv
 from sweeps.records import TrialState
-from sweeps.spec.refusals import explain
+from sweeps.spec.validation_messages import explain
 from tests.sweeps.match.match_simulation import World, match_spec, run
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from ndadam.matching.arguments import checked_plan
 from sweeps.match.match_spec import MatchSpec, setting_of
-from sweeps.spec.refusals import explain
+from sweeps.spec.validation_messages import explain
 from tests.sweeps.match.match_simulation import match_spec
 
 SGD = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.001}

@@ -6,8 +6,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sweeps.spec.refusals import FieldReason
 from sweeps.spec.sweep_spec import SweepSpec, explain
+from sweeps.spec.validation_messages import FieldReason
 from tests.sweeps.spec.spec_cases import choice, fields, real, whole
 
 #: Values of fields that conditions may name, so that rules over two fields are met often.

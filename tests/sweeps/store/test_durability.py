@@ -302,7 +302,7 @@ def test_sqlite_keeps_its_promises(tmp_path: Path) -> None:
 def test_nothing_of_the_record_loads_an_engine() -> None:
     modules = (
         "store.store, spec.sweep_spec, analysis.arms, analysis.result_tables, spec.presets, "
-        "spec.refusals, spec.text, errors, records"
+        "spec.validation_messages, spec.text, errors, records"
     )
     code = (
         f"import sys; import sweeps.{modules.replace(', ', ', sweeps.')}; "

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 import worker
 from tests.worker.conftest import made_up_arrays, result_of
 from worker import Measurement, TrainConfig
-from worker.checkpoints.writer import CheckpointWriter
+from worker.checkpoints.background_writer import CheckpointWriter
 from worker.cuda.graph_recorder import GraphRecorder
 from worker.cuda.step_inputs import DevicePlan, RecordRead
 from worker.data.augment import plain

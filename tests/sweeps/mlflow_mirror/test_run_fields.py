@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sweeps.mlflow_mirror.names import param_text
-from sweeps.mlflow_mirror.runs import (
+from sweeps.mlflow_mirror.run_fields import (
     attempt_tags,
     experiment_tags,
     run_address,

@@ -10,7 +10,7 @@ import torch
 from tests.worker.training.test_resume import strip, variant
 from worker import train
 from worker.checkpoints import checkpoint
-from worker.checkpoints.writer import CheckpointWriter
+from worker.checkpoints.background_writer import CheckpointWriter
 from worker.training.run import Run
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ndadam.theory.lag import trusted_until
+from ndadam.theory.along_schedule import trusted_until
 from ndadam.theory.prediction import (
     OptimizerSetting,
     grid,
