@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     )
     from ndadam.networks.fixed_scale_norm import convert_sync_batchnorm
     from ndadam.networks.wide_resnet import WideResNet
+    from ndadam.optimizer.model_ndadam import ModelNDAdam
     from ndadam.optimizer.ndadam import NDAdam
-    from ndadam.optimizer.param_groups import describe_groups, param_groups
+    from ndadam.optimizer.param_groups import describe_groups, param_groups, per_group
     from ndadam.optimizer.reference import NDAdamReference
     from ndadam.vectors.scaled import Scaled, fold_batch_norm
     from ndadam.vectors.weight_vectors import WeightVectors, weight_vectors
@@ -43,6 +44,7 @@ _MODULE_OF = {
     "LayerDynamics": "dynamics.records",
     "LogitMagnitude": "dynamics.logit_magnitude",
     "MeasuredMatch": "matching.answer",
+    "ModelNDAdam": "optimizer.model_ndadam",
     "NDAdam": "optimizer.ndadam",
     "NDAdamReference": "optimizer.reference",
     "ProbeResult": "invariance.probe",
@@ -59,6 +61,7 @@ _MODULE_OF = {
     "match_alpha_v": "matching.match",
     "match_rate": "matching.match",
     "param_groups": "optimizer.param_groups",
+    "per_group": "optimizer.param_groups",
     "probe": "invariance.probe",
     "setting_of_optimizer": "matching.torch_settings",
     "softmax_gradient": "networks.batch_norm_softmax",
@@ -78,6 +81,7 @@ __all__ = [
     "LayerDynamics",
     "LogitMagnitude",
     "MeasuredMatch",
+    "ModelNDAdam",
     "NDAdam",
     "NDAdamReference",
     "ProbeResult",
@@ -94,6 +98,7 @@ __all__ = [
     "match_alpha_v",
     "match_rate",
     "param_groups",
+    "per_group",
     "probe",
     "setting_of_optimizer",
     "softmax_gradient",

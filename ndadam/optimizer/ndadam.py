@@ -4,6 +4,8 @@ Zhang, Ma, Li and Wu, "Normalized Direction-preserving Adam", arXiv:1709.04546, 
 Shapes: V weight vectors of D elements each; D may span several dimensions (a filter's C, H, W).
 """
 
+import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +32,20 @@ from ndadam.optimizer.foreach_step import (
     update_vectors_,
 )
 from ndadam.optimizer.param_groups import ParameterNames
-from ndadam.optimizer.settings import check_decay, check_group, check_loaded, check_parameter
+from ndadam.optimizer.settings import (
+    SETTINGS,
+    check_decay,
+    check_group,
+    check_loaded,
+    check_parameter,
+    make_plain,
+    refuse_settings_of_others,
+    store_numbers,
+    warn_of_unknown_keys,
+)
 from ndadam.optimizer.skipped_vectors import SkippedVectors
 from ndadam.optimizer.unit_norm import UnitNorms
-from ndadam.vectors.moments import Pair, fitted_moments, new_moments
+from ndadam.vectors.moments import Pair, check_kinds, fitted_moments, new_moments
 from ndadam.vectors.vector_numbers import KeptNumbers
 
 if TYPE_CHECKING:
@@ -75,10 +87,12 @@ class NDAdam(Optimizer):
 
     Args:
         params: Parameters, or parameter groups; a group may have its own value of each argument.
-        lr: Step length, >= 0; a float or a tensor of one element, which is read at each step.
+        lr: Step length, >= 0; a number or a tensor of one element, which is read at each step.
             For weight vectors this is the paper's alpha^v, measured along the tangent of the unit
             sphere: the first step turns a vector by arctan(lr) radians. The default is the
             paper's; scalars want their own, such as 0.001.
+            Other settings may be numbers of any kind, tensors and numpy's included: they are read
+            once, and kept as Python's.
         betas: Decay rates of the running averages of the gradient and of its square, in [0, 1).
         eps: Added to the root of the second moment, after bias correction, >= 0.
         vector_dim: Dimension that indexes the weight vectors, or None for plain Adam.
@@ -95,7 +109,8 @@ class NDAdam(Optimizer):
             it can take: not for float64, and not for vectors that are not dense in memory.
 
     Raises:
-        ValueError: A value outside its range, weight decay on vectors, a ``vector_dim`` that a
+        ValueError: A value outside its range or no number, a setting of another optimizer that is
+            on (``amsgrad``), weight decay on vectors, a ``vector_dim`` that a
             parameter does not have, complex or lazy parameters, vectors cut by sharding.
         RuntimeError: Sparse gradients, in ``step``; ``fused=True`` where nothing can be fused; a
             capture that would not replay what ``step`` does.
@@ -135,11 +150,16 @@ class NDAdam(Optimizer):
         self._names = ParameterNames()
         self._norms = UnitNorms()
         self._device_lrs: dict[int, Tensor] = {}
+        self._given: list[set[str]] = []  # keys of each group before it gets the defaults
         super().__init__(params, defaults)
         # Only now, so that a refused group leaves the weights of the groups before it alone.
         for index in range(len(self.param_groups)):
             self._normalise_group(index)
         self._is_built = True
+        self._warn_of_no_effect()
+        if all(group["vector_dim"] is None for group in self.param_groups):
+            self._warn_of_plain_adam(0)
+        self._given.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_names": self._names}  # a copy's messages have them too
@@ -153,12 +173,36 @@ class NDAdam(Optimizer):
         self.__dict__.setdefault("_names", ParameterNames())
         self.__dict__.setdefault("_norms", UnitNorms())
         self.__dict__.setdefault("_device_lrs", {})
+        self.__dict__.setdefault("_given", [])
+        # torch's, for optimizers whose step it can differentiate: groups would get a key from it.
+        self.defaults.pop("differentiable", None)
         for group in self.param_groups:
+            if group.get("differentiable") is False:  # as earlier versions have saved it
+                del group["differentiable"]
             for key, value in self.defaults.items():
                 group.setdefault(key, value)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, refuse what cannot be updated, and normalise its weight vectors."""
+    def add_param_group(self, param_group: dict[str, Any] | list[dict[str, Any]]) -> None:
+        """Add a group, refuse what cannot be updated, and normalise its weight vectors.
+
+        A list of groups is added as a whole, or not at all: ``param_groups(layer)`` of a layer
+        that is trained from now on.
+        """
+        first = len(self.param_groups)
+        try:
+            for group in param_group if isinstance(param_group, list) else [param_group]:
+                self._add(group)
+        except Exception:
+            del self.param_groups[first:], self._given[first:]
+            raise
+        if self._is_built:
+            for index in range(first, len(self.param_groups)):
+                self._normalise_group(index)
+            self._warn_of_plain_adam(first)
+            self._given.clear()
+
+    def _add(self, param_group: dict[str, Any]) -> None:
+        """Add a group that fits, with the defaults for what it does not say."""
         names: list[str] = []
         if isinstance(param_group, dict) and "names" in param_group:
             # Not a setting: kept out of the group, so that state dicts look like torch's.
@@ -170,20 +214,60 @@ class NDAdam(Optimizer):
                 # Looked at here and again by torch, which a generator would not survive.
                 params = param_group["params"] = list(params)
                 self._names.refuse_shared(self.param_groups, params, names)
+        given = set(param_group) if isinstance(param_group, dict) else set()
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         self._names.learn(group["params"], names)
         index = len(self.param_groups) - 1
-        try:
-            check_group(group)
-            check_fused(group)
-            for name, p in self._named(index):
-                check_parameter(name, p, group["vector_dim"])
-        except (ValueError, RuntimeError):
-            self.param_groups.pop()
-            raise
-        if self._is_built:
-            self._normalise_group(index)
+        refuse_settings_of_others(f"group {index}", group)
+        store_numbers(group)
+        check_group(group)
+        check_fused(group)
+        for name, p in self._named(index):
+            check_parameter(name, p, group["vector_dim"])
+        warn_of_unknown_keys(f"group {index}", group, stacklevel=4)
+        self._given += [set()] * (index - len(self._given)) + [given]
+
+    def _warn_of_plain_adam(self, first: int) -> None:
+        """Warn if groups from ``first`` on hold matrices and do not say whether these are vectors.
+
+        A group that has ``vector_dim``, and be it None, says so.
+        """
+        silent = [
+            group
+            for group, given in zip(self.param_groups[first:], self._given[first:], strict=True)
+            if "vector_dim" not in given and group["vector_dim"] is None
+        ]
+        matrices = [p for group in silent for p in group["params"] if p.dim() > 1]
+        if matrices:
+            which = "no parameter group" if first == 0 else "the added group"
+            has = "has" if first == 0 else "has no"
+            warnings.warn(
+                f"{which} {has} vector_dim: {len(matrices)} parameter(s) of 2 or more dimensions "
+                f"get plain Adam, at lr={float(silent[0]['lr']):g}. For ND-Adam write "
+                "NDAdam(param_groups(model)), or add_param_group(param_groups(layer)); a group "
+                "with 'vector_dim': None says that plain Adam is meant",
+                stacklevel=3,
+            )
+
+    def _warn_of_no_effect(self) -> None:
+        """Warn of arguments that every group overrides."""
+        usual = inspect.signature(NDAdam).parameters
+        for key in SETTINGS[:5]:
+            value = self.defaults[key]
+            is_said = isinstance(value, Tensor) or repr(value) != repr(usual[key].default)
+            if is_said and all(key in given for given in self._given):
+                warnings.warn(
+                    f"{key}={value!r} has no effect: every group has its own {key}. It is the "
+                    "default of groups that are added without one",
+                    stacklevel=3,
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as torch's optimizers have it; numbers in it are Python's."""
+        for group in self.param_groups:
+            make_plain(group)  # a schedule may compute with numpy's
+        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load moments and settings; state keeps its type and follows its parameter's strides.
@@ -191,15 +275,17 @@ class NDAdam(Optimizer):
         torch would round the float32 moments of half-precision parameters to half precision.
 
         Raises:
-            ValueError: Groups or shapes that do not fit, or groups of another optimizer; this one
-                is then as it was.
+            ValueError: Groups or shapes that do not fit, values that no step leaves, or groups of
+                another optimizer; this one is then as it was.
         """
+        if not isinstance(state_dict, dict):
+            raise ValueError(f"the loaded state must be a dict, got {type(state_dict).__name__}")
         before = self.state, self.param_groups
         loaded: dict[str, Any] = {}
         # The last of the hooks before and the first of those after: the caller's may change what is
         # loaded, and see what has been.
         hooks = (
-            self.register_load_state_dict_pre_hook(lambda _, last: loaded.update(last)),
+            self.register_load_state_dict_pre_hook(lambda _, last: self._check(last, loaded)),
             self.register_load_state_dict_post_hook(lambda _: self._fit(loaded), prepend=True),
         )
         try:
@@ -211,13 +297,27 @@ class NDAdam(Optimizer):
             for hook in hooks:
                 hook.remove()
 
+    def _check(self, state_dict: dict[str, Any], loaded: dict[str, Any]) -> None:
+        """Refuse what torch would fail on with words of its own; put the rest into ``loaded``."""
+        check_loaded(state_dict)
+        groups = state_dict["param_groups"]
+        saved_ids = [i for group in groups for i in group["params"]]
+        named = [pair for index in range(len(self.param_groups)) for pair in self._named(index)]
+        for i, (name, p) in zip(saved_ids, named, strict=False):  # torch refuses other numbers
+            check_kinds(name, p, state_dict["state"].get(i, {}))
+        for index, (saved, own) in enumerate(zip(groups, self.param_groups, strict=False)):
+            where = f"group {index} of the loaded state"
+            warn_of_unknown_keys(where, saved, own, stacklevel=4)
+        loaded.update(state_dict)
+
     def _fit(self, loaded: dict[str, Any]) -> None:
         """Take the moments from what was loaded, in the type and strides of new ones."""
-        check_loaded(loaded["param_groups"])
         saved_ids = [i for group in loaded["param_groups"] for i in group["params"]]
         for index, group in enumerate(self.param_groups):
+            store_numbers(group)
             check_group(group)
             for name, p in self._named(index):
+                check_parameter(name, p, group["vector_dim"])
                 saved = loaded["state"].get(saved_ids.pop(0))
                 if saved:
                     self.state[p] = fitted_moments(name, p, group["vector_dim"], saved)

@@ -1,10 +1,13 @@
 """Parameter groups for ND-Adam: weight vectors, and everything else; names for its messages."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ndadam.vectors.weight_vectors import Assignment, assign_parameters
+
+_Value = TypeVar("_Value")
 
 
 def param_groups(
@@ -52,6 +55,20 @@ def param_groups(
             }
         )
     return groups
+
+
+def per_group(optimizer: Optimizer, *, alpha_v: _Value, alpha_s: _Value) -> list[_Value]:
+    """One value for each parameter group: ``alpha_v`` for weight vectors, ``alpha_s`` for scalars.
+
+    torch's schedules take such a list where one number would drive both rates alike: ``max_lr`` of
+    ``OneCycleLR`` and ``CyclicLR``, ``swa_lr`` of ``SWALR``, ``min_lr`` of ``ReduceLROnPlateau``,
+    the functions of ``LambdaLR``.
+    """
+    if not isinstance(optimizer, Optimizer):
+        kind = type(optimizer).__name__
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {kind}")
+    is_vector = [group.get("vector_dim") is not None for group in optimizer.param_groups]
+    return [alpha_v if is_one else alpha_s for is_one in is_vector]
 
 
 def _members(assignments: list[Assignment]) -> dict[str, Any]:

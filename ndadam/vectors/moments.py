@@ -1,10 +1,12 @@
 """The state of one parameter: its step count and its two moments, and how they are loaded."""
 
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ndadam.cuda import has_values
 from ndadam.vectors.sharding import is_distributed, like_distributed, local
 
 #: A parameter with its state.
@@ -22,13 +24,39 @@ def new_moments(p: Tensor, vector_dim: int | None) -> dict[str, Tensor]:
     }
 
 
+def check_kinds(name: str, p: Tensor, saved: Any) -> None:
+    """Refuse saved state that holds something else than numbers, before torch looks at it.
+
+    Raises:
+        ValueError: With the parameter's name, the part and what it is.
+    """
+    if not isinstance(saved, dict):
+        raise ValueError(f"the loaded state of {name} must be a dict, got {type(saved).__name__}")
+    for key in saved.keys() & _PARTS:
+        value = saved[key]
+        part = f"{key} of {name} in the loaded state"
+        if not isinstance(value, Tensor):
+            is_count = isinstance(value, Real) and not isinstance(value, bool)
+            if key == "step" and is_count:  # as in older states
+                continue
+            raise ValueError(f"{part} must be a tensor, got {type(value).__name__}")
+        if value.layout is not torch.strided or value.is_complex() or value.is_quantized:
+            kind = value.dtype if value.layout is torch.strided else value.layout
+            raise ValueError(f"{part} must be a dense tensor of real numbers, got {kind}")
+        if has_values(p) and not has_values(value):
+            raise ValueError(
+                f"{part} has a shape and no numbers (device {value.device}): it was saved, or "
+                "loaded, without them"
+            )
+
+
 def fitted_moments(
     name: str, p: Tensor, vector_dim: int | None, saved: dict[str, Any]
 ) -> dict[str, Tensor]:
     """Saved state on the device, in the type and with the strides that a new one would have.
 
     Raises:
-        ValueError: A part is missing, or has another shape.
+        ValueError: A part is missing, has another shape, or values that no step leaves.
     """
     state = new_moments(p, vector_dim)
     for key, value in state.items():
@@ -43,7 +71,35 @@ def fitted_moments(
                 f"the loaded state has {tuple(loaded.shape)}"
             )
         value.copy_(loaded)
+        _refuse_values(key, name, local(value), is_vector=vector_dim is not None)
     return state
+
+
+_PARTS = frozenset(("step", "exp_avg", "exp_avg_sq"))
+
+
+def _refuse_values(key: str, name: str, value: Tensor, *, is_vector: bool) -> None:
+    """Refuse a part of a state with which weights would become NaN, or a step would fail."""
+    if not has_values(value) or value.numel() == 0:
+        return
+    if key == "step":
+        count = value.item()
+        if not (count >= 0 and float(count).is_integer()):
+            raise ValueError(f"step of {name} must be a whole number >= 0, got {count}")
+        return
+    if key == "exp_avg":
+        rule, wrong = "finite", value.isfinite().logical_not_()
+    elif is_vector:
+        rule, wrong = ">= 0 and finite", value.isfinite().logical_and_(value >= 0).logical_not_()
+    else:
+        # The square of a large gradient of a scalar is inf, as in torch's Adam: it rests then.
+        rule, wrong = ">= 0", (value >= 0).logical_not_()
+    if wrong.any():
+        at = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(
+            f"{key} of {name} must be {rule}, the loaded state has {value[at].item()} at {at} "
+            f"(of {int(wrong.sum())} such values)"
+        )
 
 
 def _second_moment(p: Tensor, vector_dim: int | None, dtype: torch.dtype) -> Tensor:

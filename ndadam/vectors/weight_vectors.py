@@ -172,6 +172,11 @@ def _assign(
     )
     if rule is None:
         return Assignment(name, parameter, None, None, _why_scalar(module, local, parameter))
+    if rule.vector_dim == 1 and getattr(module, "groups", 1) > 1:
+        # A slice along dimension 1 holds the weights of one output channel of each group.
+        count = module.groups
+        reason = f"transposed convolution with {count} groups: slices span {count} output channels"
+        return Assignment(name, parameter, None, None, reason)
     if parameter.dim() < 2:
         reason = f"{parameter.dim()} dimension(s): no rows, or flattened by a sharding wrapper"
         return Assignment(name, parameter, None, None, reason)
@@ -182,14 +187,7 @@ def _assign(
         # A vector of one element has no direction to turn in: ND-Adam would hold it at +-1.
         reason = f"vectors of {length} element(s) cannot turn"
         return Assignment(name, parameter, None, None, reason)
-    return Assignment(name, parameter, rule.vector_dim, layer, _with_note(rule, module))
-
-
-def _with_note(rule: _Rule, module: nn.Module) -> str:
-    groups = getattr(module, "groups", 1)
-    if rule.vector_dim == 1 and groups > 1:
-        return f"{rule.reason}; each joins the weights of {groups} output channels"
-    return rule.reason
+    return Assignment(name, parameter, rule.vector_dim, layer, rule.reason)
 
 
 def _why_scalar(module: nn.Module, local: str, parameter: Tensor) -> str:

@@ -131,7 +131,7 @@ def test_a_setting_survives_the_optimizer_built_from_it(setting):
 def test_what_ndadam_trains_with_plain_adam_is_not_said_to_turn_at_its_rate():
     model = network()
     with pytest.raises(ValueError, match="all weight vectors of model with plain Adam"):
-        setting_of_optimizer(NDAdam(model.parameters()), model)
+        setting_of_optimizer(NDAdam([{"params": model.parameters(), "vector_dim": None}]), model)
 
     # As the guide advises for the last layer.
     vectors, scalars = param_groups(model, alpha_v=0.02)

@@ -173,6 +173,7 @@ def test_float32_follows_the_twin_in_float64(steps):
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 4)])
+@pytest.mark.filterwarnings("ignore:no parameter group has vector_dim")
 def test_scalars_take_the_steps_of_torch_adam(shape, maximize, weight_decay):
     generator = torch.Generator().manual_seed(3)
     w = torch.randn(shape, dtype=torch.float64, generator=generator)

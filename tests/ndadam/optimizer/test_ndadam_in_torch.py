@@ -27,10 +27,11 @@ def test_the_arguments_are_torchs_with_the_vectors_in_between():
     assert keywords == {"maximize": False, "capturable": False, "foreach": None, "fused": None}
     assert set(parameters) - {"vector_dim"} <= set(theirs)
     assert all(theirs[name].default == default for name, default in keywords.items())
-    defaults = NDAdam([nn.Parameter(torch.ones(2, 2))]).defaults
+    defaults = NDAdam([nn.Parameter(torch.ones(2))]).defaults
     assert set(defaults) == set(parameters) - {"params"}
 
 
+@pytest.mark.filterwarnings("ignore:lr=0.1 has no effect")
 def test_a_group_takes_its_own_settings_and_the_defaults_for_the_rest():
     vectors, scalars = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))
     optimizer = NDAdam([{"params": vectors, "vector_dim": 0, "lr": 0.3}], lr=0.1, eps=1e-6)

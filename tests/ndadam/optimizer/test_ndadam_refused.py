@@ -1,5 +1,6 @@
 """Everything the optimizer refuses, with its sentence."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,12 @@ REFUSED = [
     ({"lr": torch.tensor(-1.0)}, "Invalid learning rate: -1.0; lr must be >= 0"),
     ({"eps": -1e-8}, "Invalid epsilon value: -1e-08; eps must be >= 0"),
     ({"eps": None}, "eps must be a number, got None"),
-    ({"eps": torch.tensor(1e-8)}, "eps must be a number, got tensor"),
+    ({"eps": torch.ones(2)}, "eps must be a number, got tensor"),
+    ({"eps": torch.tensor(True)}, "eps must be a number, got tensor"),
+    ({"lr": True}, "lr must be a number, got True"),
+    ({"lr": np.array([0.1, 0.2])}, r"lr must be a number, got array\(\[0.1, 0.2\]\)"),
+    ({"lr": 1j}, "lr must be a number, got 1j"),
+    ({"weight_decay": np.array("0.1")}, "weight_decay must be a number, got array"),
     (
         {"betas": (1.0, 0.999)},
         r"Invalid beta parameter at index 0: 1\.0; betas must be in \[0, 1\)",
@@ -29,9 +35,13 @@ REFUSED = [
     ({"betas": (float("nan"), 0.9)}, "Invalid beta parameter at index 0: nan"),
     ({"betas": 0.9}, "betas must be two numbers, got 0.9"),
     (
-        {"betas": (0.9, torch.tensor(0.9))},
+        {"betas": (0.9, torch.tensor([0.9, 0.99]))},
         r"betas must be two numbers, got tensor\(.*\) at index 1",
     ),
+    ({"betas": torch.tensor(0.9)}, r"betas must be two numbers, got tensor\(0.9000\)"),
+    ({"betas": (0.9, torch.empty((), device="meta"))}, "betas must be two numbers, got tensor"),
+    ({"betas": ("0.9", 0.9)}, "betas must be two numbers, got '0.9' at index 0"),
+    ({"betas": (0.9, False)}, "betas must be two numbers, got False at index 1"),
     ({"weight_decay": -1.0}, r"Invalid weight_decay value: -1\.0; weight_decay must be >= 0"),
     (
         {"vector_dim": 0, "weight_decay": 0.1},

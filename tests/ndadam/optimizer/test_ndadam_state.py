@@ -216,7 +216,7 @@ def test_a_copy_calls_parameters_by_their_names(clone):
 
 
 def test_a_group_added_to_a_copy_is_normalised():
-    other = pickle.loads(pickle.dumps(NDAdam([torch.nn.Parameter(torch.ones(2, 3))])))
+    other = pickle.loads(pickle.dumps(NDAdam([torch.nn.Parameter(torch.ones(3))])))
     p = torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
 
     other.add_param_group({"params": [p], "vector_dim": 0})

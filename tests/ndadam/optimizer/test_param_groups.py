@@ -22,7 +22,7 @@ RULES = [
     (nn.ConvTranspose1d(3, 2, 3), {"weight": 1, "bias": None}),
     (nn.ConvTranspose2d(3, 2, 3), {"weight": 1, "bias": None}),
     (nn.ConvTranspose3d(3, 2, 3), {"weight": 1, "bias": None}),
-    (nn.ConvTranspose2d(4, 6, 3, groups=2), {"weight": 1, "bias": None}),
+    (nn.ConvTranspose2d(4, 6, 3, groups=2), {"weight": None, "bias": None}),
     (nn.Conv2d(4, 6, 3, groups=2), {"weight": 0, "bias": None}),
     (nn.Conv2d(4, 4, 3, groups=4), {"weight": 0, "bias": None}),
     (nn.Conv2d(4, 4, 1, groups=4), {"weight": None, "bias": None}),
@@ -243,7 +243,7 @@ def test_weights_that_a_wrapper_has_flattened_are_scalars_and_the_table_says_so(
         (nn.LSTMCell(3, 4), "weight_hh", "16 x 4"),
         (nn.MultiheadAttention(4, 2), "in_proj_weight", "12 x 4"),
         (nn.MultiheadAttention(4, 2, kdim=3, vdim=5), "v_proj_weight", "4 x 5"),
-        (nn.ConvTranspose3d(4, 6, 2, groups=2), "weight", "3 x 32"),
+        (nn.ConvTranspose3d(4, 6, 2), "weight", "6 x 32"),
         (nn.Conv2d(4, 4, 3, groups=4), "weight", "4 x 9"),
     ],
     ids=lambda value: str(value)[:30],
@@ -265,8 +265,8 @@ def test_the_table_names_shape_group_vectors_and_reason():
     assert lines[1].split()[:6] == ["0.weight", "8x3x5x5", "vectors", "8", "x", "75"]
     assert lines[1].endswith("filters of a convolution")
     assert lines[3].split() == ["1.weight", "8", "scalars", "scale", "of", "BatchNorm2d"]
-    assert lines[5].split()[:6] == ["2.weight", "8x3x3x3", "vectors", "3", "x", "72"]
-    assert lines[5].endswith("each joins the weights of 2 output channels")
+    assert lines[5].split()[:3] == ["2.weight", "8x3x3x3", "scalars"]
+    assert lines[5].endswith("convolution with 2 groups: slices span 2 output channels")
 
 
 def test_subclasses_follow_the_rule_of_their_class():
