@@ -111,8 +111,10 @@ FORMULAS: dict[Criterion, str] = {
     "schedule": "a schedule with f = e at every step",
 }
 
-#: Segments of a closed-form curve. With 500, a whole cosine is within 1e-4 of the recurrence
-#: taken step by step; fewer where the target's own lag must be solved for again and again.
+#: Segments of a closed-form curve. With 500, SGD (0.1, 0.001, 0.9) under a whole cosine is within
+#: 5e-4 of the recurrence taken step by step: 3.9e-4 at the end of 1,000 steps, and the closer the
+#: longer the run, 1.8e-4 in 6,000 steps, 6e-6 in 80,000. Fewer where the target's own lag must be
+#: solved for again and again.
 SEGMENTS = 500
 _SOLVER_SEGMENTS = 120
 #: Points of a schedule, straight lines between them.

@@ -42,6 +42,16 @@ def test_the_curve_is_distrusted_where_the_norm_freezes(setting, steps):
     assert trusted_until(setting, curve) == pytest.approx(steps - before_the_end, rel=0.01)
 
 
+@pytest.mark.parametrize(("steps", "error"), [(400, 5e-4), (1000, 4e-4), (6000, 2e-4)])
+def test_a_short_run_is_as_close_to_the_recurrence_as_its_comment_says(steps, error):
+    curve = lag_curve(SGD, cosine(steps), grid(steps, 500))
+    exact = recurrence(SGD, steps)
+
+    for step, e in zip(curve.steps, curve.effective_lr, strict=True):
+        if step < steps:
+            assert e == pytest.approx(exact[step], rel=error)
+
+
 @pytest.mark.parametrize(("setting", "steps"), RUNS)
 def test_a_thinned_curve_equals_the_recurrence(setting, steps):
     curve = lag_curve(setting, cosine(steps), grid(steps, 500))
