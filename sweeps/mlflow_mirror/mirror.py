@@ -2,7 +2,7 @@
 
 The store knows what was sent, so nothing is lost while MLflow is away and nothing is sent twice:
 times come from the store, and MLflow drops a metric that it already has. Nothing here is ever
-read back, and nothing waits for it. With ``mirror_client`` the only door to MLflow.
+read back, and nothing waits for it. With ``client`` the only door to MLflow.
 """
 
 import argparse
