@@ -89,7 +89,7 @@ def test_a_schedule_of_rates_and_betas_compiles_nothing_new():
 
 
 def test_a_number_assigned_over_a_tensor_compiles_nothing_new():
-    pair = Pair(lr=torch.tensor(0.03, dtype=torch.float64))
+    pair = Pair()
     for optimizer in pair.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = torch.tensor(0.03, dtype=torch.float64)
