@@ -169,7 +169,8 @@ class SweepProposer:
                 break
             key = self._key(params)
             if key not in self._keys:
-                return params
+                # Fields in the order in which people wrote them, whatever order drew them.
+                return {name: params[name] for name in self._spec.space if name in params}
             if key in self._replayed and arm.restarts:
                 self._replayed.remove(key)
                 return None

@@ -190,6 +190,11 @@ def test_points_do_not_depend_on_the_order_of_fields(order: list[str], sampler: 
     assert reordered == params_of(**fields, space=CONDITIONAL)
 
 
+def test_a_point_lists_its_fields_as_the_spec_does() -> None:
+    for space in (SPACE, dict(reversed(SPACE.items()))):
+        assert [list(params) for params in params_of(space=space)] == [list(space)] * 6
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     order=st.permutations(list(CONDITIONAL)),
