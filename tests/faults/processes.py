@@ -34,8 +34,8 @@ def below(parent: int, text: str) -> list[int]:
 
 def in_session(session: int, text: str = "") -> list[int]:
     """Processes of a session whose command line holds a text, oldest first."""
-    members = (pid for pid in cluster._members(session) if text in command_line(pid))
-    return sorted(members, key=_born)
+    members = (process.pid for process in cluster._members(session))
+    return sorted((pid for pid in members if text in command_line(pid)), key=_born)
 
 
 def _born(pid: int) -> tuple[int, int]:
