@@ -1,5 +1,6 @@
 """``make install`` as locked: which Python, which packages, from where; what the lock promises."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[3]
 #: Versions of Python that the lock serves, as a marker knows them.
 SERVED = ("3.11", "3.12", "3.13")
+#: Variables by which a make reaches the makes below it.
+OF_MAKE = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"}
 #: A Python that only notes what it was asked for; its pip does too.
 STAND_IN = """#!/bin/sh
 [ "$1" = -c ] && exit {code}
@@ -49,6 +52,8 @@ def make_install(
     return subprocess.run(
         ["make", "install", f"PYTHON={python}", *arguments],
         cwd=folder,
+        # Without what a make around the tests has set: a make within another says where it is.
+        env={name: value for name, value in os.environ.items() if name not in OF_MAKE},
         capture_output=True,
         text=True,
     )
