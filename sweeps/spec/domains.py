@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -183,7 +184,15 @@ class Choice(_Conditional):
 
     def index(self, value: Value) -> int:
         """Return the index of a value in the list. Raises ValueError if it is not in the list."""
-        return [same(mine) for mine in self.values].index(same(value))
+        place = self._places.get(same(value))
+        if place is None:
+            raise ValueError(f"{value!r} is not one of the values")
+        return place
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        # Kept: a search asks for the place of each value of each of its points.
+        return {same(value): place for place, value in enumerate(self.values)}
 
     def canonical(self, value: Value) -> Value:
         """Return the value as the spec lists it, however it was written: 1 for 1.0."""
@@ -195,7 +204,7 @@ class Choice(_Conditional):
 
     def holds(self, value: Any) -> bool:
         """Whether it is one of the values."""
-        return any(same(value) == same(mine) for mine in self.values)
+        return same(value) in self._places
 
 
 Domain = Annotated[FloatRange | IntRange | Choice, Field(discriminator="kind")]
