@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
+from worker.config.training import IMAGES
 from worker.report import Report
 
 T = TypeVar("T")
@@ -153,6 +154,16 @@ class Sweep:
         return objective_of(self.spec)
 
     @property
+    def training(self) -> str:
+        """What its trials run, by registered name."""
+        return self.spec.get("training") or IMAGES
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """Declared metrics by name: direction, unit, description, test; {} for images."""
+        return self.spec.get("metrics") or {}
+
+    @property
     def base(self) -> dict[str, Any]:
         """Fields of the training config that every trial shares, as far as they were given."""
         return self.spec.get("base") or {}
@@ -269,7 +280,7 @@ class Trial:
     state: TrialState
     #: The sampled values.
     params: dict[str, Any]
-    #: The resolved TrainConfig, as JSON values without device.
+    #: The resolved config of the sweep's training, as JSON values without device.
     config: dict[str, Any]
     #: config_key(config); (sweep_id, config_key, seed) is unique.
     config_key: str
@@ -344,7 +355,7 @@ class NewTrial:
     point: int
     seed: int
     params: dict[str, Any]
-    #: TrainConfig.stored() with this seed.
+    #: TrialConfig.stored() with this seed.
     config: dict[str, Any]
     config_key: str
     role: str = ""

@@ -10,7 +10,7 @@ from pydantic_core import PydanticUndefined
 from dashboards.web.posted_form import control_id
 from dashboards.wording.formatting import caption, config_value
 from ndadam.theory.prediction import CRITERIA, Level
-from sweeps.spec.sweep_spec import Objective, Sampler
+from sweeps.spec.sweep_spec import IMAGE_OBJECTIVES, Sampler
 from worker.config.train_config import Optimizer, Recipe, TrainConfig
 
 FieldKind = Literal["text", "long", "words", "value", "choice"]
@@ -125,7 +125,7 @@ GROUPS = (
                 "objective.metric",
                 "Objective",
                 "validation_error if unset",
-                choices=get_args(Objective.model_fields["metric"].annotation),
+                choices=IMAGE_OBJECTIVES,
             ),
         ),
     ),

@@ -152,8 +152,9 @@ class ValidationOut(Output):
     #: The difference that the spec asks for, and the seeds per point that show it.
     difference: float | None
     seeds_needed: int | None
-    #: Deviation between seeds that both assume, in fractions, and where it comes from.
-    assumed_seed_deviation: float
+    #: Deviation between seeds that both assume, in fractions, and where it comes from. None where
+    #: nothing is known, of a training of one's own.
+    assumed_seed_deviation: float | None
     seed_deviation_is: Literal["assumed", "measured"]
     notes: list[str]
 

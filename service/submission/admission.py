@@ -17,6 +17,7 @@ from sweeps.spec.prior import with_earlier_results
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
 from worker.config.train_config import FieldError, TrainConfig
+from worker.config.training import EXTERNAL, IMAGES
 from worker.data.prepared import DatasetInfo, dataset_info
 from worker.data.run_length import check_fits
 from worker.errors import DatasetNotFound, DatasetRefused
@@ -145,7 +146,12 @@ def refuse_what_cannot_run(spec: AnySpec, store: Store, settings: Settings) -> N
     """Raise ApiError 422 for data sets that are not prepared and resources that never come."""
     home = settings.data_home()
     place = Place(cluster_shape(store), cache(lambda name: dataset_info(name, home)))
-    for check in (_resources_that_never_come, _data_sets_not_prepared, _corners_that_do_not_fit):
+    if isinstance(spec, SweepSpec) and spec.training == EXTERNAL:
+        return  # its trials run wherever their agents are
+    checks = [_resources_that_never_come]
+    if isinstance(spec, MatchSpec) or spec.training == IMAGES:
+        checks += [_data_sets_not_prepared, _corners_that_do_not_fit]
+    for check in checks:
         for refusal in check(spec, place):
             raise refusal
 
@@ -247,7 +253,7 @@ def _corners(spec: AnySpec) -> list[Corner]:
     if isinstance(spec, MatchSpec):
         return [Corner(spec.source_config, "base")]
     if not _SIZES & spec.space.keys():
-        return [Corner(spec.base, "base")]
+        return [Corner(TrainConfig.model_validate(spec.base), "base")]
     base = spec.base.model_dump(exclude_unset=True)
     return [Corner(TrainConfig.model_validate(base | sizes), "space") for sizes in _sizes(spec)]
 

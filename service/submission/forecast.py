@@ -15,6 +15,8 @@ from sweeps.analysis.step_times import Earlier, earlier
 from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
+from worker.config.train_config import TrainConfig
+from worker.config.training import IMAGES
 
 #: Deviation of the test error between seeds of a WRN on CIFAR-10, 0.12 points; assumed where
 #: nothing was measured.
@@ -23,20 +25,25 @@ SEED_DEVIATION = 0.0012
 
 def describe_sweep(spec: SweepSpec, store: Store, settings: Settings) -> ValidationOut:
     """Say what a spec would do. Creates nothing."""
-    lengths = run_lengths(spec, settings)
-    trials = spec.num_trials()
-    steps = trials * max(lengths)
-    if spec.budget.steps is not None:
-        steps = min(steps, spec.budget.steps)
-    gpus = spec.resources.gpus
-    known = earlier(store, spec.base, gpus=gpus, metric=spec.objective.metric)
-    rates = [
-        _rate(rate.card, rate.seconds_per_step, rate.trials, steps, gpus) for rate in known.rates
-    ]
-    deviation = known.seed_deviation or SEED_DEVIATION
+    trials, gpus = spec.num_trials(), spec.resources.gpus
+    lengths: set[int] = set()
+    rates: list[RateOut] = []
+    # Of a training of one's own nothing is known before it has run.
+    steps, known, deviation = None, Earlier([], None), None
+    if isinstance(spec.base, TrainConfig):
+        lengths = run_lengths(spec, settings)
+        steps = trials * max(lengths)
+        if spec.budget.steps is not None:
+            steps = min(steps, spec.budget.steps)
+        known = earlier(store, spec.base, gpus=gpus, metric=spec.objective.metric)
+        rates = [
+            _rate(rate.card, rate.seconds_per_step, rate.trials, steps, gpus)
+            for rate in known.rates
+        ]
+        deviation = known.seed_deviation or SEED_DEVIATION
     difference, paired = spec.comparison.difference, spec.comparison.pairing
     # Of the differences, seed by seed, as if two arms had nothing in common on a seed.
-    spread = deviation * math.sqrt(2) if paired else deviation
+    spread = None if deviation is None else deviation * (math.sqrt(2) if paired else 1.0)
     return ValidationOut(
         kind="sweep",
         name=spec.name,
@@ -48,11 +55,15 @@ def describe_sweep(spec: SweepSpec, store: Store, settings: Settings) -> Validat
         rates=rates,
         detectable_difference=(
             detectable_difference(spread, spec.replicates, paired=paired)
-            if spec.replicates > 1
+            if spec.replicates > 1 and spread is not None
             else None
         ),
         difference=difference,
-        seeds_needed=None if difference is None else _seeds(spread, difference, paired=paired),
+        seeds_needed=(
+            None
+            if difference is None or spread is None
+            else _seeds(spread, difference, paired=paired)
+        ),
         assumed_seed_deviation=deviation,
         seed_deviation_is="assumed" if known.seed_deviation is None else "measured",
         notes=_notes(spec, lengths, known),
@@ -95,7 +106,10 @@ def _notes(spec: SweepSpec, lengths: set[int], known: Earlier) -> list[str]:
             "paired by seed: a smaller difference shows where a seed moves two arms the same way"
         )
     if not known.rates:
-        notes.append("how long it takes is not known: no trial of this shape has been trained yet")
+        what = "no trial of this shape has been trained yet"
+        if spec.training != IMAGES:
+            what = "only training 'images' says before it runs"
+        notes.append(f"how long it takes is not known: {what}")
     return notes
 
 

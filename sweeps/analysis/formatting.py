@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from worker.config.training import FRACTIONS
+
 #: Shown where there is no value.
 NOTHING = "–"
 #: Forms of a number with its interval.
@@ -66,13 +68,14 @@ def span(write: Write, low: float | None, high: float | None) -> str:
 
 
 def is_error(metric: str) -> bool:
-    """Whether a metric is a fraction of images, which people read in percent."""
-    return metric.endswith("_error")
+    """Whether a metric is a fraction of the data, which people read in percent."""
+    return metric in FRACTIONS
 
 
-def metric_title(metric: str) -> str:
-    """Head of a metric's column: "test error %"."""
-    return metric.replace("_", " ") + (" %" if is_error(metric) else "")
+def metric_title(metric: str, unit: str = "") -> str:
+    """Head of a metric's column: "test error %", or with the unit that the sweep declares."""
+    unit = "%" if is_error(metric) else unit
+    return metric.replace("_", " ") + (f" {unit}" if unit else "")
 
 
 def metric_value(metric: str, value: float) -> str:
@@ -80,9 +83,10 @@ def metric_value(metric: str, value: float) -> str:
     return f"{100 * value:.2f}" if is_error(metric) else figures(value)
 
 
-def metric_with_unit(metric: str, value: float) -> str:
-    """A metric that stands without its title: "4.14 %"."""
-    return metric_value(metric, value) + (" %" if is_error(metric) else "")
+def metric_with_unit(metric: str, value: float, unit: str = "") -> str:
+    """A metric without its title: "4.14 %", or with the unit that its sweep declares."""
+    unit = "%" if is_error(metric) else unit
+    return metric_value(metric, value) + (f" {unit}" if unit else "")
 
 
 def estimate_text(metric: str, found: Mean | None) -> str:

@@ -18,6 +18,7 @@ from sweeps.search.proposer import fixed_points
 from sweeps.spec.sweep_spec import MODELS, SweepSpec, load_spec_text
 from sweeps.spec.validation_messages import in_words, shown
 from worker.config.train_config import FieldError, TrainConfig
+from worker.config.training import IMAGES
 from worker.data.prepared import dataset_info
 from worker.data.run_length import check_fits
 from worker.errors import WorkerError
@@ -95,6 +96,7 @@ def plan_runs(specs: Sequence[SweepSpec], data_home: Path) -> list[PlannedRun]:
     found: dict[str, PlannedRun] = {}
     for spec, point, params, seed in _in_order(specs):
         config = spec.config(params, seed).resolved()
+        assert isinstance(config, TrainConfig)  # _check_can_run refuses others
         member = Membership(spec=spec.name, point=point, params=params)
         try:
             num_steps = check_fits(config, dataset_info(config.dataset, data_home)).num_steps
@@ -171,6 +173,11 @@ _REFUSED = (
 
 
 def _check_can_run(path: Path, spec: SweepSpec) -> None:
+    if spec.training != IMAGES:
+        raise BatchRefused(
+            f"{path}: training must be 'images' in a batch, got {spec.training!r}: run the spec "
+            "with a service (`ndsweep submit`)"
+        )
     if spec.sampler in MODELS:
         raise BatchRefused(
             f"{path}: sampler must be grid, random, qmc or list in a batch, which plans every run "

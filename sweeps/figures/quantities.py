@@ -6,7 +6,9 @@ them as text.
 
 import html
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,16 @@ _QUANTITIES = (
 _BY_KEY = {quantity.key: quantity for quantity in _QUANTITIES}
 
 
-def quantity(key: str) -> Quantity:
+def quantity(key: str, declared: Mapping[str, Mapping[str, Any]] | None = None) -> Quantity:
     """Look a field or metric up; ``effective_lr/conv5`` names its layer after the quantity.
 
-    A key that is not known (a plugin's metric) is shown under its own name, without a unit.
+    A metric that the sweep declares (``Sweep.metrics``) has the unit that it declares. A key that
+    is not known is shown under its own name, without a unit.
     """
     known = _BY_KEY.get(key)
+    own = (declared or {}).get(key)
+    if own is not None and not (known and known.is_fraction):
+        return Quantity(key, "", key.replace("_", " "), str(own.get("unit") or ""))
     if known is not None:
         return known
     stem, slash, layer = key.partition("/")

@@ -9,6 +9,7 @@ from sweeps.figures.chart import STEPS, Axis, Chart, Dash, Line, Marks
 from sweeps.figures.colours import curve_colours, dash, optimizer_colour
 from sweeps.figures.quantities import quantity
 from sweeps.records import Point, Sweep
+from worker.config.training import IMAGES
 
 #: Values per curve; a screen has no pixels for more.
 MAX_SAMPLES = 300
@@ -61,8 +62,9 @@ def is_log(domain: Mapping[str, Any]) -> bool:
 
 
 def optimizer_of(sweep: Sweep, params: Mapping[str, Any]) -> str:
-    """Optimizer of one point: sampled, or the base config's."""
-    return str(params.get("optimizer") or sweep.base.get("optimizer") or "ndadam")
+    """Optimizer of one point: sampled, or the base config's; "" where a training has none."""
+    default = "ndadam" if sweep.training == IMAGES else ""
+    return str(params.get("optimizer") or sweep.base.get("optimizer") or default)
 
 
 def numeric_settings(sweep: Sweep, points: Sequence[Point], field: str) -> list[Setting]:

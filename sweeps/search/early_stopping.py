@@ -1,9 +1,9 @@
 """Stops points that do badly early: successive halving (ASHA) and the median rule.
 
 What is judged is a point, by the mean over its replicates, and only beside points of the same
-optimizer: early in a run one optimizer may look worse than another that it beats at the end. A
-verdict follows from what the trials reported and nothing else, so a new driver that replays the
-store's curves judges as the old one would have.
+optimizer, where the training has such a field: early in a run one optimizer may look worse than
+another that it beats at the end. A verdict follows from what the trials reported and nothing else,
+so a new driver that replays the store's curves judges as the old one would have.
 """
 
 import bisect
@@ -229,4 +229,4 @@ class PointScheduler:
 
 
 def _group(trial: Trial) -> str:
-    return str(trial.config["optimizer"])
+    return str(trial.config.get("optimizer", ""))

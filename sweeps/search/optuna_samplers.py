@@ -27,6 +27,7 @@ from sweeps.search.points import TriedPoint, TriedTrial
 from sweeps.spec.branches import Branch
 from sweeps.spec.domains import Choice, Domain, FloatRange
 from sweeps.spec.sweep_spec import SweepSpec
+from worker.config.training import FRACTIONS
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -105,7 +106,7 @@ class Model:
     def _worst_case(self, points: Iterable[TriedPoint]) -> float:
         """What a diverged trial counts as: all wrong, or the worst that any trial ended with."""
         minimize = self._spec.objective.direction == "minimize"
-        if self._spec.objective.metric.endswith("_error"):
+        if self._spec.objective.metric in FRACTIONS:
             return 1.0 if minimize else 0.0
         seen = [value for point in points for value in _finite(point.outcomes.values())]
         return (max if minimize else min)(seen, default=0.0)

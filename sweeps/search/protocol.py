@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sweeps.records import Trial
-from worker.config.train_config import TrainConfig
+from worker.config.trial_config import TrialConfig
 from worker.report import Measurement, Series
 
 
@@ -25,7 +25,7 @@ class Proposal:
     #: The sampled values; what a person sees of the trial.
     params: dict[str, Any]
     #: All of its hyperparameters, ``config.seed`` included.
-    config: TrainConfig
+    config: TrialConfig
     #: What the trial is for in a match ("source", "calibration", "verdict"); "" in a sweep.
     role: str = ""
     #: Per-step dynamics to record, or None.

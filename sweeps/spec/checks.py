@@ -1,7 +1,8 @@
-"""Checks the sampler of a spec, and its space against ``TrainConfig``, so that no trial fails.
+"""Checks the sampler of a spec, and its space against the config, so that no trial fails.
 
 Every rule of ``TrainConfig`` concerns one field or two. So in each branch every value that is
-likely to be refused (a range's ends, each choice) is tried alone, and every pair of them together.
+likely to be refused (a range's ends, each choice) is tried alone, and every pair of them together;
+the rules of other trainings' configs are tried in the same places.
 """
 
 import itertools
@@ -15,17 +16,11 @@ from sweeps.spec.branches import Branch
 from sweeps.spec.declarations import PriorPoint
 from sweeps.spec.domains import Choice, Domain, same
 from sweeps.spec.validation_messages import explain, shown
-from worker.config.train_config import FieldError, TrainConfig
+from worker.config.train_config import TrainConfig
+from worker.config.trial_config import FieldError, TrialConfig
 
 #: Samplers that need no ``num_points``, because the number of their points is known.
 COUNTED = ("grid", "list")
-#: Fields that stay the same in a whole sweep, and why.
-FIXED = {
-    "seed": "replicates vary it",
-    "split_seed": "every trial of a sweep holds out the same images",
-    "validation_fraction": "every trial of a sweep holds out the same images",
-    "device": "it is not part of a point",
-}
 #: Largest number of branches: conditions on many fields multiply it.
 MAX_BRANCHES = 1024
 #: Configs tried at submission, at about 10 microseconds each.
@@ -34,16 +29,25 @@ MAX_CHECKS = 50_000
 _MANY = 12
 
 
-def check_space(space: Mapping[str, Domain]) -> None:
+def check_space(
+    space: Mapping[str, Domain], config: type[TrialConfig], base: Mapping[str, Any]
+) -> None:
     """Refuse unknown fields, conditions that cannot hold, and too many branches."""
     for name, domain in space.items():
-        if name not in TrainConfig.model_fields:
+        if not config.has_field(name):
             raise FieldError(
                 f"space.{shown(name).strip(chr(39))}",
                 f"{shown(name)} is not a field of a training config",
             )
-        if name in FIXED:
-            raise FieldError(f"space.{name}", f"{name} cannot vary in a sweep: {FIXED[name]}")
+        if name in config.FIXED:
+            why = config.FIXED[name]
+            raise FieldError(f"space.{name}", f"{name} cannot vary in a sweep: {why}")
+        if config.IS_FREE and name in base:
+            raise FieldError(
+                f"space.{name}",
+                f"{name} must stand in base or in space, not in both; got {shown(base[name])} in "
+                "base",
+            )
         for other, values in (domain.when or {}).items():
             _check_condition(space, name, other, values)
     _check_cycles(space)
@@ -112,16 +116,19 @@ def _check_cycles(space: Mapping[str, Domain]) -> None:
 
 
 def check_trainable(
-    base: Mapping[str, Any], space: Mapping[str, Domain], branches: Sequence[Branch]
+    config: type[TrialConfig],
+    base: Mapping[str, Any],
+    space: Mapping[str, Domain],
+    branches: Sequence[Branch],
 ) -> None:
-    """Refuse a space with a point that TrainConfig refuses, naming field, values and reason."""
+    """Refuse a space with a point that the config refuses, naming field, values and reason."""
     _check_count(branches)
     reached: set[str] = set()
     for branch in branches:
         reached |= branch.fixed.keys() | branch.free.keys()
         first = {name: domain.corners()[0] for name, domain in branch.free.items()}
         for changed, is_outermost in _variants(branch):
-            _try(base, space, branch, first, changed, resolve=is_outermost)
+            _try(config, base, branch, {**first, **changed}, changed, resolve=is_outermost)
     for name in space:
         if name not in reached:
             raise FieldError(f"space.{name}.when", f"the conditions of {name} never hold together")
@@ -174,19 +181,19 @@ def _ends(values: Sequence[Any]) -> list[Any]:
 
 
 def _try(
+    config: type[TrialConfig],
     base: Mapping[str, Any],
-    space: Mapping[str, Domain],
     branch: Branch,
-    first: Mapping[str, Any],
+    free: Mapping[str, Any],
     changed: Mapping[str, Any],
     *,
     resolve: bool,
 ) -> None:
-    params = {**branch.fixed, **first, **changed}
+    params = {**branch.fixed, **free}
     try:
-        config = TrainConfig.model_validate({**base, **params})
+        found = config.model_validate({**base, **params})
         if resolve:
-            config.resolved()
+            found.resolved()
     except ValidationError as error:
         refused = explain(error)[0]
         field = refused["path"].split(".")[0]
@@ -207,14 +214,17 @@ def _where(branch: Branch, params: Mapping[str, Any], field: str) -> str:
 
 
 def check_initial_points(
-    base: Mapping[str, Any], branches: Sequence[Branch], points: Sequence[Mapping[str, Any]]
+    config: type[TrialConfig],
+    base: Mapping[str, Any],
+    branches: Sequence[Branch],
+    points: Sequence[Mapping[str, Any]],
 ) -> None:
     """Refuse an initial point that is not in the space."""
     for index, params in enumerate(points):
         path = f"initial_points.{index}"
         _check_point(branches, params, path)
         try:
-            TrainConfig.model_validate({**base, **params})
+            config.model_validate({**base, **params})
         except ValidationError as error:
             raise FieldError(path, explain(error)[0]["reason"]) from error
 
@@ -241,12 +251,12 @@ def _check_point(branches: Sequence[Branch], params: Mapping[str, Any], path: st
             )
 
 
-def check_step_limit(most: int | None, base: TrainConfig, space: Mapping[str, Domain]) -> None:
+def check_step_limit(most: int | None, base: TrialConfig, space: Mapping[str, Domain]) -> None:
     """Refuse a limit of steps that is shorter than a trial."""
-    if most is None:
+    if most is None or base.LENGTH is None:
         return
-    domain = space.get("steps")
-    asked = [base.steps] if domain is None else domain.corners()
+    domain = space.get(base.LENGTH)
+    asked = [base.planned_steps] if domain is None else domain.corners()
     longest = max((n for n in asked if isinstance(n, int)), default=0)
     if longest > most:
         raise FieldError(
@@ -266,9 +276,9 @@ def branch_of(branches: Sequence[Branch], params: Mapping[str, Any]) -> Branch |
     return None
 
 
-def check_device(base: TrainConfig, gpus: float) -> None:
+def check_device(base: TrialConfig, gpus: float) -> None:
     """Refuse trials on device 'cuda' without a GPU in their resources."""
-    if base.device == "cuda" and gpus == 0:
+    if isinstance(base, TrainConfig) and base.device == "cuda" and gpus == 0:
         raise FieldError(
             "resources.gpus", "resources.gpus must be above 0 for base.device 'cuda', got 0"
         )

@@ -16,7 +16,21 @@ from sweeps.records import Point, Sweep, TrialState
 from sweeps.spec.declarations import Declared
 from sweeps.spec.model import SpecModel
 from sweeps.spec.sweep_spec import SweepSpec
+from worker.config.training import IMAGES
 
+#: Fields of a sweep that its confirmation takes over.
+_KEPT = {
+    "training",
+    "space",
+    "metrics",
+    "package",
+    "resources",
+    "concurrency",
+    "limits",
+    "sampler_seed",
+    "comparison",
+    "tags",
+}
 #: Largest number of points of one confirmation.
 MAX_POINTS = 50
 
@@ -82,13 +96,19 @@ def confirmation(
     """Build the spec that trains ``points`` on ``first_seed`` and the following seeds."""
     spec = SweepSpec.model_validate(sweep.spec)
     base = spec.base.model_dump(mode="json", exclude_unset=True)
-    base |= {"seed": first_seed, "test_evaluation": "end"}
+    base["seed"] = first_seed
     objective = spec.objective.model_dump(mode="json")
+    if spec.training == IMAGES:
+        base["test_evaluation"] = "end"
     if asked.full_training_set:
+        if spec.training != IMAGES:
+            raise SweepStateConflict(
+                f"cannot confirm sweep {sweep.id} with full_training_set: only training 'images' "
+                f"holds out validation images, and this one is {spec.training!r}"
+            )
         base["validation_fraction"] = 0.0
         objective["metric"] = "test_error"
-    kept = {"space", "resources", "concurrency", "limits", "sampler_seed", "comparison", "tags"}
-    values = spec.model_dump(mode="json", include=kept) | {
+    values = spec.model_dump(mode="json", include=_KEPT) | {
         "name": f"confirm {sweep.name}"[:100],
         "notes": f"Confirms {len(points)} selected of sweep {sweep.id} on fresh seeds.",
         "base": base,

@@ -1,11 +1,15 @@
 """Declarations of a spec beside its search: limits of a trial, comparisons, earlier results."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from sweeps.records import Direction
 from sweeps.spec.domains import Finite
-from sweeps.spec.model import Positive, SpecModel, Steps, SweepRef
+from sweeps.spec.model import Positive, SpecModel, Steps, SweepRef, printable
+from worker.config.training import FIXED_METRICS, Metric
+from worker.config.trial_config import FieldError
 
 #: Largest number of earlier results that a sampler gets.
 MAX_PRIOR = 1000
@@ -42,6 +46,62 @@ class Declared(SpecModel):
         None,
         description="Difference to detect; validation reports how many seeds that takes.",
     )
+
+
+#: Name of a metric, as trials report it; a slash begins the name of a layer or part.
+MetricName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_./@ -]{0,99}$")]
+
+
+class MetricDeclaration(SpecModel):
+    """What is known of a metric that the training reports."""
+
+    direction: Direction | None = Field(None, description="Which end is better; none = neither.")
+    unit: Annotated[str, Field(strict=True, max_length=40)] = Field(
+        "", description="Unit of the values as they are reported."
+    )
+    description: Annotated[str, Field(strict=True, max_length=500)] = Field(
+        "", description="What it measures."
+    )
+    test: bool = Field(
+        False, strict=True, description="Measured on test data: nothing may be chosen by it."
+    )
+
+    @field_validator("unit", "description")
+    @classmethod
+    def _text_is_printable(cls, value: str) -> str:
+        return printable(value)
+
+    @classmethod
+    def of(cls, metric: Metric) -> "MetricDeclaration":
+        """Return what a package declares."""
+        return cls.model_validate(vars(metric))
+
+
+class Package(SpecModel):
+    """The package that a training comes from."""
+
+    name: Annotated[str, Field(strict=True, min_length=1, max_length=200)] = Field(
+        description="Name of the distribution, as pip knows it."
+    )
+    version: Annotated[str, Field(strict=True, min_length=1, max_length=100)] = Field(
+        description="Its version."
+    )
+
+
+def check_declared(metrics: Mapping[str, MetricDeclaration]) -> None:
+    """Refuse a declaration that gives one of the names with a fixed meaning another one."""
+    for name, asked in metrics.items():
+        fixed = FIXED_METRICS.get(name)
+        if fixed is None:
+            continue
+        for field in ("direction", "unit", "test"):
+            got, meant = getattr(asked, field), getattr(fixed, field)
+            if field in asked.model_fields_set and got != meant and got not in (None, "", False):
+                raise FieldError(
+                    f"metrics.{name}.{field}",
+                    f"{name} has a fixed meaning, {field} {meant!r}: give it another name, or "
+                    f"leave {field} out; got {got!r}",
+                )
 
 
 class FromSweep(SpecModel):

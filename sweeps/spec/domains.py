@@ -9,20 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from worker.config.train_config import FieldError
+from worker.config.trial_config import FieldError, Finite, Value, Whole
 
-Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-# Integers that a JSON reader with doubles only still represents exactly.
-Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
-Scalar = (
-    Annotated[bool, Field(strict=True)]
-    | Whole
-    | Finite
-    | Annotated[str, Field(strict=True, max_length=200)]
-    | None
-)
-#: A scalar, a list of numbers (betas), or a list of pairs of numbers (points of a schedule).
-Value = Scalar | Annotated[list[Whole | Finite | list[Whole | Finite]], Field(max_length=1000)]
+__all__ = ["Choice", "Domain", "Finite", "FloatRange", "IntRange", "Value", "Whole", "same"]
 
 #: Field of the space -> its values under which this domain is active.
 When = dict[str, Annotated[list[Value], Field(min_length=1, max_length=1000)]]

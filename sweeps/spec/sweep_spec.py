@@ -4,7 +4,16 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from sweeps.records import Direction, sign_of
 from sweeps.spec.branches import Branch, branches, grid, grid_size
@@ -23,14 +32,20 @@ from sweeps.spec.declarations import (
     Confirms,
     Declared,
     FromSweep,
+    MetricDeclaration,
+    MetricName,
+    Package,
     PriorPoint,
     TrialLimits,
+    check_declared,
 )
 from sweeps.spec.domains import Domain, Finite
 from sweeps.spec.model import MAX_TRIALS, Count, Positive, SpecModel, Steps, printable
 from sweeps.spec.text import load_spec_text
 from sweeps.spec.validation_messages import explain, in_words, shown
-from worker.config.train_config import FieldError, TrainConfig
+from worker.config.train_config import TrainConfig
+from worker.config.training import EXTERNAL, FIXED_METRICS, IMAGES, Metric, config_class, is_test
+from worker.config.trial_config import FieldError, TrialConfig
 
 __all__ = [
     "MAX_TRIALS",
@@ -53,13 +68,15 @@ Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
 LEAST_SHARE = 0.0001
 #: Samplers that learn from results.
 MODELS = ("tpe", "gp")
+#: Metrics by which a sweep over images may choose.
+IMAGE_OBJECTIVES = tuple(FIXED_METRICS)
 
 
 class Objective(SpecModel):
     """Metric that the sweep minimises or maximises, by the last value that a trial reports."""
 
-    metric: Literal["validation_error", "train_error", "train_loss", "test_error"] = Field(
-        "validation_error", description="Name of a metric."
+    metric: Annotated[str, Field(strict=True, min_length=1, max_length=100)] = Field(
+        "validation_error", description="Name of a metric.", examples=list(IMAGE_OBJECTIVES)
     )
     direction: Direction = Field("minimize", description="Which end is better.")
 
@@ -145,16 +162,38 @@ class Budget(SpecModel):
     steps: Steps | None = Field(None, description="Optimizer steps of all trials together.")
 
 
+def _config_of_training(values: Any, info: ValidationInfo) -> TrialConfig:
+    """Validate ``base`` by the class of the training, which stands before it."""
+    # Where the training itself is refused, one sentence about it is enough.
+    training = info.data.get("training", EXTERNAL)
+    return config_class(training).model_validate(values)
+
+
+#: Of the class of the spec's training; the schema shows that of the built-in one.
+BaseConfig = Annotated[
+    SerializeAsAny[TrialConfig],
+    PlainValidator(_config_of_training, json_schema_input_type=TrainConfig),
+]
+
+
 class SweepSpec(SpecModel):
     """One sweep: a fixed base config, the fields that vary, the search and its budget.
 
-    An accepted spec has no point that ``TrainConfig`` refuses.
+    An accepted spec has no point that the config of its training refuses.
     """
 
     name: Label = Field(description="A label for people; the id identifies the sweep.")
-    base: TrainConfig = Field(description="Every field that the space leaves fixed.")
+    training: Annotated[str, Field(strict=True, min_length=1, max_length=100)] = Field(
+        IMAGES,
+        description="What a trial runs: images, a training that a package registers, or external "
+        "for trials that agents run.",
+    )
+    base: BaseConfig = Field(
+        description="Every field that the space leaves fixed; the fields shown are those of "
+        "training images."
+    )
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=50)] = Field(
-        description="TrainConfig field -> domain."
+        description="Field of the training's config -> domain."
     )
     sampler: Sampler = Field("random", description="What proposes points.")
     scheduler: Scheduler | None = Field(
@@ -168,6 +207,11 @@ class SweepSpec(SpecModel):
     )
     objective: Objective = Field(
         default_factory=Objective, description="What is minimised or maximised."
+    )
+    metrics: Annotated[dict[MetricName, MetricDeclaration], Field(max_length=200)] = Field(
+        default_factory=dict,
+        description="Metrics that the training declares, by name; set at submission for a "
+        "registered training.",
     )
     resources: Resources = Field(default_factory=Resources, description="Resources of one trial.")
     concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
@@ -193,6 +237,9 @@ class SweepSpec(SpecModel):
     confirms: Confirms | None = Field(
         None, description="The sweep in which the points were selected; set by confirm."
     )
+    package: Package | None = Field(
+        None, description="Where a registered training comes from; set at submission."
+    )
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the sweep by."
     )
@@ -205,10 +252,21 @@ class SweepSpec(SpecModel):
     def _text_is_printable(cls, value: str | list[str]) -> str | list[str]:
         return printable(value)
 
+    @field_validator("training")
+    @classmethod
+    def _is_known(cls, training: str) -> str:
+        try:
+            config_class(training)
+        except FieldError as error:
+            raise FieldError("", str(error)) from error
+        return training
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         """Check cheap rules first; check sizes before enumerating."""
-        check_space(self.space)
+        config = type(self.base)
+        base = self.base.model_dump(exclude_unset=True)
+        check_space(self.space, config, base)
         check_sampler(self.sampler, self.space, self.num_points, self.initial_points)
         if self.sampler not in MODELS and (self.prior or self.from_sweep is not None):
             field = "prior" if self.prior else "from_sweep"
@@ -217,15 +275,27 @@ class SweepSpec(SpecModel):
             )
         self._check_size()
         self._check_seeds()
+        self._check_declarations()
+        self._take_declared_direction()
         self._check_objective()
         self._check_rungs()
         check_device(self.base, self.resources.gpus)
-        base = self.base.model_dump(exclude_unset=True)
-        check_trainable(base, self.space, self.branches())
-        check_initial_points(base, self.branches(), self.initial_points)
+        check_trainable(config, base, self.space, self.branches())
+        check_initial_points(config, base, self.branches(), self.initial_points)
         check_prior(self.branches(), self.prior)
         check_step_limit(self.limits.steps, self.base, self.space)
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_older_specs_lack(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        """Leave out fields of own trainings where they are unset: older specs stay the same."""
+        values: dict[str, Any] = handler(self)
+        for name, default in (("training", IMAGES), ("metrics", {}), ("package", None)):
+            if values.get(name) == default:
+                values.pop(name, None)
+        return values
 
     def branches(self) -> list[Branch]:
         """Return the branches of the space, within which no field has a condition."""
@@ -264,10 +334,10 @@ class SweepSpec(SpecModel):
         planned = self.num_points_planned() * self.replicates
         return planned if self.budget.trials is None else min(planned, self.budget.trials)
 
-    def config(self, params: dict[str, Any], seed: int) -> TrainConfig:
+    def config(self, params: dict[str, Any], seed: int) -> TrialConfig:
         """Return the config of one point on one training seed."""
         base = self.base.model_dump(exclude_unset=True)
-        return TrainConfig.model_validate(base | params | {"seed": seed})
+        return type(self.base).model_validate(base | params | {"seed": seed})
 
     def _check_size(self) -> None:
         total = self.num_points_planned() * self.replicates
@@ -287,10 +357,33 @@ class SweepSpec(SpecModel):
                 "base.seed", f"base.seed + replicates - 1 must be below 2^31, got {last:,}"
             )
 
+    def _check_declarations(self) -> None:
+        """Refuse what only some trainings can have."""
+        if self.training == IMAGES and self.metrics:
+            raise FieldError(
+                "metrics",
+                "metrics are declared by training 'images' itself; remove them, got "
+                f"{shown(list(self.metrics))}",
+            )
+        if self.training in (IMAGES, EXTERNAL) and self.package is not None:
+            raise FieldError(
+                "package",
+                f"package must be none for training {self.training!r}, which comes from no "
+                f"package; got {shown(self.package.name)}",
+            )
+        if self.training != IMAGES and self.resources.trials_per_gpu > 1:
+            raise FieldError(
+                "resources.trials_per_gpu",
+                f"resources.trials_per_gpu must be 1 for training {self.training!r}, whose trials "
+                "cannot share a process: give each a share of the card with gpus; got "
+                f"{self.resources.trials_per_gpu}",
+            )
+        check_declared(self.metrics)
+
     def _check_rungs(self) -> None:
         """Refuse a first rung at or after the end of every run, which would stop no point."""
-        steps = self.base.steps
-        if self.scheduler is None or steps is None or "steps" in self.space:
+        steps = self.base.planned_steps
+        if self.scheduler is None or steps is None or self.base.LENGTH in self.space:
             return
         if self.scheduler.min_steps >= steps:
             raise FieldError(
@@ -299,20 +392,54 @@ class SweepSpec(SpecModel):
                 f"stopped; got {self.scheduler.min_steps:,}",
             )
 
+    def _take_declared_direction(self) -> None:
+        """Where the objective leaves its direction out, take the one that its metric declares."""
+        known = self.metrics.get(self.objective.metric)
+        if known and known.direction and "direction" not in self.objective.model_fields_set:
+            objective = Objective(metric=self.objective.metric, direction=known.direction)
+            self.__dict__["objective"] = objective  # frozen, and not handed out yet
+
     def _check_objective(self) -> None:
-        """Refuse a search steered by the test set, or by a validation error without images."""
-        chooses = self.sampler not in COUNTED or self.scheduler is not None
+        """Refuse a metric that is not reported, and a search steered by the test set."""
         metric = self.objective.metric
-        if metric == "test_error" and chooses:
+        declared = self._declared_metrics()
+        known = declared.get(metric)
+        if declared and known is None:
+            names = ", ".join(declared)
             raise FieldError(
                 "objective.metric",
-                "objective.metric must not be 'test_error' where results steer the search: use "
+                f"objective.metric must be one of the metrics of training {self.training!r} "
+                f"({names}), got {shown(metric)}",
+            )
+        asked = self.objective.direction
+        if self.training != IMAGES and known and known.direction not in (None, asked):
+            raise FieldError(
+                "objective.direction",
+                f"objective.direction must be {known.direction!r}, which is better for {metric}; "
+                f"got {asked!r}",
+            )
+        chooses = self.sampler not in COUNTED or self.scheduler is not None
+        if is_test(metric, known) and chooses:
+            raise FieldError(
+                "objective.metric",
+                f"objective.metric must not be {metric!r} where results steer the search: use "
                 f"sampler grid without a scheduler, got sampler {self.sampler!r} and scheduler "
                 f"{shown(self.scheduler and self.scheduler.kind)}",
             )
-        if metric == "validation_error" and chooses and self.base.validation_fraction == 0:
+        if (
+            isinstance(self.base, TrainConfig)
+            and metric == "validation_error"
+            and chooses
+            and self.base.validation_fraction == 0
+        ):
             raise FieldError(
                 "base.validation_fraction",
                 "base.validation_fraction must be above 0 for objective 'validation_error', "
                 "got 0.0",
             )
+
+    def _declared_metrics(self) -> dict[str, Metric]:
+        """Metrics that may decide, by name; empty where any may."""
+        if self.training == IMAGES:
+            return dict(FIXED_METRICS)
+        return {name: Metric(**one.model_dump()) for name, one in self.metrics.items()}

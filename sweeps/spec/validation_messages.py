@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
-from worker.config.train_config import FieldError
+from worker.config.trial_config import FieldError
 
 #: Pattern of a field -> description of the text that it accepts.
 _PATTERNS = {
@@ -57,7 +57,7 @@ def _one(item: Any) -> tuple[str, str]:
     parts = [str(part) for part in item["loc"] if not _is_tag(part)]
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, FieldError):
-        return ".".join([*parts, cause.field]), str(cause)
+        return ".".join(part for part in (*parts, cause.field) if part), str(cause)
     path = ".".join(parts)
     name = _name(parts)
     if item["type"] == "missing":

@@ -1,30 +1,20 @@
-"""``TrainConfig``: every hyperparameter of one trial. Imports neither torch nor numpy.
+"""``TrainConfig``: every hyperparameter of a trial on images. Imports neither torch nor numpy.
 
 Unset fields (None) resolve from ``PUBLISHED``, a table by (recipe, optimizer) whose values are the
 two recipes of Zhang et al., "Normalized Direction-preserving Adam" (arXiv:1709.04546), and of the
 two codes that they used.
 """
 
-import hashlib
 import itertools
-import json
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from worker.config.registry import registered_names
+from worker.config.trial_config import SEED_IS_FIXED, FieldError, TrialConfig, config_key
 
-
-class FieldError(ValueError):
-    """A field of the right type breaks a rule. ``field`` is its dotted path."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(reason)
-        self.field = field
-
-    def __reduce__(self) -> tuple[type["FieldError"], tuple[str, str]]:
-        # Ray pickles exceptions of trials; Python's default would rebuild them from the text alone.
-        return type(self), (self.field, str(self))
+__all__ = ["FieldError", "TrainConfig", "config_key", "refuse_disorder"]
 
 
 Recipe = Literal["paper-tf", "paper-wrn"]
@@ -131,10 +121,15 @@ PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
 _LENGTH = {"paper-tf": {"steps": 80_000}, "paper-wrn": {"epochs": 200}}
 
 
-class TrainConfig(BaseModel):
-    """All hyperparameters of one trial: flat, typed, frozen."""
+class TrainConfig(TrialConfig):
+    """All hyperparameters of one trial of the built-in training of networks on images."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    FIXED: ClassVar[Mapping[str, str]] = SEED_IS_FIXED | {
+        "split_seed": "every trial of a sweep holds out the same images",
+        "validation_fraction": "every trial of a sweep holds out the same images",
+        "device": "it is not part of a point",
+    }
+    LENGTH: ClassVar[str | None] = "steps"
 
     # What is trained
     dataset: str = Field("cifar10", description="Name of a prepared data set.")
@@ -378,10 +373,6 @@ class TrainConfig(BaseModel):
         unused = {"device"} if config.follow is not None else {"device", "follow"}
         return config.model_dump(mode="json", exclude=unused)
 
-    def key(self) -> str:
-        """Hash of ``stored()`` without the seed: equal for the replicates of one point."""
-        return config_key(self.stored())
-
 
 def refuse_disorder(field: str, points: SchedulePoints) -> None:
     """Raise FieldError unless the steps of a schedule's points increase."""
@@ -390,17 +381,3 @@ def refuse_disorder(field: str, points: SchedulePoints) -> None:
         raise FieldError(
             field, f"{field} needs steps that increase, got {steps[:20]}; put its points in order"
         )
-
-
-def config_key(stored: dict[str, Any]) -> str:
-    """Hash a stored config without its seed. 16 hexadecimal digits."""
-    plain = {k: _without_negative_zero(v) for k, v in stored.items() if k != "seed"}
-    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def _without_negative_zero(value: Any) -> Any:
-    """Replace -0.0 by 0.0, which trains the same."""
-    if isinstance(value, list | tuple):
-        return [_without_negative_zero(item) for item in value]
-    return value + 0.0 if isinstance(value, float) else value

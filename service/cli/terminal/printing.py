@@ -52,7 +52,9 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
 def _best(sweep: SweepOut) -> str:
     if sweep.best is None:
         return NOTHING
-    return metric_with_unit(objective_of(sweep.spec).metric, sweep.best.mean)
+    metric = objective_of(sweep.spec).metric
+    unit = (sweep.spec.get("metrics") or {}).get(metric, {}).get("unit", "")
+    return escape(metric_with_unit(metric, sweep.best.mean, unit))
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:
@@ -64,7 +66,10 @@ def print_validation(console: Console, found: ValidationOut) -> None:
     console.print(f"  trials      {known(found.trials)}")
     console.print(f"  steps       {known(found.steps)}")
     console.print(f"  GPU-hours   {_hours(found)}")
-    deviation = f"if seeds deviate by {100 * found.assumed_seed_deviation:.2f} points"
+    points = NOTHING
+    if found.assumed_seed_deviation is not None:
+        points = f"{100 * found.assumed_seed_deviation:.2f}"
+    deviation = f"if seeds deviate by {points} points"
     if found.seed_deviation_is == "measured":
         deviation += ", as in earlier sweeps"
     if found.detectable_difference is not None:
