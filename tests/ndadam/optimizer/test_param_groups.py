@@ -136,6 +136,7 @@ def test_tied_weights_are_one_parameter():
     assert "output.weight is the same parameter as embedding.weight" in describe_groups(model)
 
 
+@pytest.mark.filterwarnings("ignore:86 % of this model's weights")
 def test_what_has_no_rule_is_a_scalar_and_the_table_says_so():
     class Own(nn.Module):
         def __init__(self):
