@@ -1,6 +1,7 @@
 """Parameter groups for ND-Adam: weight vectors, and everything else; names for its messages."""
 
 import math
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
@@ -9,8 +10,16 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ndadam.invariance.probe import ProbeResult
+from ndadam.invariance.structure import structure
 from ndadam.vectors.own_rules import Picks, refuse_unless_factors
-from ndadam.vectors.weight_vectors import Assignment, assign_parameters, places_of
+from ndadam.vectors.scaled import Scaled
+from ndadam.vectors.weight_vectors import (
+    Assignment,
+    WeightVectors,
+    assign_parameters,
+    places_of,
+)
 
 _Value = TypeVar("_Value")
 
@@ -156,24 +165,105 @@ def describe_groups(
     *,
     rules: Mapping[Any, int | None] | None = None,
     exclude: Iterable[Any] = (),
+    probe: ProbeResult | None = None,
 ) -> str:
     """A table of what ``param_groups`` decides: parameter, shape, group, vectors x length, why.
 
+    Its column "normalisation" says of weight vectors whether one follows their layer and undoes
+    their length, and what said so: a ``probe`` if given, else the structure of the model, as far as
+    its forward pass can be traced. Behind LayerNorm only the common length of all vectors of a
+    layer is undone ("jointly"). Vectors that none follows are listed below the table.
+
     Frozen parameters are marked, and so are embeddings whose sparse gradients the step refuses.
+
+    Args:
+        model: Any module.
+        rules, exclude: As in ``param_groups``.
+        probe: What ``ndadam.probe`` has found on a batch of data.
     """
-    rows = [("parameter", "shape", "group", "vectors x length", "why")]
-    for a in assign_parameters(model, rules, exclude):
+    head = ("parameter", "shape", "group", "vectors x length", "normalisation", "why")
+    assignments = assign_parameters(model, rules, exclude)
+    follows = _normalisations(model, assignments, probe)
+    rows = [head]
+    for a in assignments:
         shape = "x".join(map(str, a.parameter.shape)) or "()"
         size = ""
         if a.vector_dim is not None:
             count = a.parameter.shape[a.vector_dim]
             size = f"{count} x {a.parameter.numel() // max(count, 1)}"
-        rows.append((a.name, shape, _group_of(a), size, _why(a)))
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]])
+        rows.append((a.name, shape, _group_of(a), size, follows.get(a.parameter, ""), _why(a)))
+    last = len(head) - 1
+    widths = [max(len(row[i]) for row in rows) for i in range(last)]
+    lines = [
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[last]])
         for row in rows
-    )
+    ]
+    return "\n".join([*lines, *_without_normalisation(assignments, follows)])
+
+
+def _normalisations(
+    model: nn.Module, assignments: Sequence[Assignment], probe: ProbeResult | None
+) -> dict[Tensor, str]:
+    """The cell of each parameter with weight vectors."""
+    vectors = [
+        WeightVectors(a.name, a.parameter, a.vector_dim, a.layer)
+        for a in assignments
+        if a.vector_dim is not None and a.layer is not None and a.tied_to is None
+    ]
+    if probe is None:
+        found = structure(model, vectors)
+        cells = {p: _cell(outcome, what) for p, (outcome, what) in found.items()}
+    else:
+        classes = probe.layer_classes()
+        cells = {
+            v.parameter: "not known (frozen)"
+            if v.layer in probe.frozen
+            else _OF_CLASS[classes[v.layer]]
+            for v in vectors
+            if v.layer in classes
+        }
+    for module in model.modules():
+        if isinstance(module, Scaled):
+            cells.update(dict.fromkeys(module.layer.parameters(), "has a scale"))
+    held = {v.parameter for v in vectors}
+    return {p: cell for p, cell in cells.items() if p in held}
+
+
+_OF_CLASS = {
+    "invariant": "follows (probe)",
+    "jointly_invariant": "follows, jointly (probe)",
+    "eps_limited": "follows, up to eps (probe)",
+    "neither": "does not (probe)",
+}
+
+
+def _cell(outcome: str, what: str) -> str:
+    name = "follows, jointly" if outcome == "jointly" else outcome
+    return f"{name} ({what})" if what else name
+
+
+def _without_normalisation(
+    assignments: Sequence[Assignment], follows: Mapping[Tensor, str]
+) -> list[str]:
+    """The lines below the table."""
+    alike: dict[str, list[str]] = {}  # those of a chain of blocks count once
+    for a in assignments:
+        if a.tied_to is None and follows.get(a.parameter, "").startswith("does not"):
+            alike.setdefault(re.sub(r"\d+", "*", a.name), []).append(a.name)
+    if not alike:
+        return []
+    names = [
+        name if not others else f"{name} and {len(others)} alike"
+        for name, *others in alike.values()
+    ]
+    return [
+        "",
+        "Weight vectors that no normalisation follows:",
+        *(f"  {name}" for name in names),
+        "Their units cannot learn the size of what they give: wrap the layers in Scaled, or give "
+        "them to plain Adam",
+        "with rules={name: None}.",
+    ]
 
 
 def _group_of(a: Assignment) -> str:

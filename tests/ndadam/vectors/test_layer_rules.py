@@ -24,7 +24,7 @@ def holding(cls, **shapes):
 
 def lines(model, **choices):
     """name -> its line of the table, without the name."""
-    table = describe_groups(model, **choices).splitlines()[1:]
+    table = describe_groups(model, **choices).partition("\n\n")[0].splitlines()[1:]
     return {line.split()[0]: line.partition(" ")[2].strip() for line in table}
 
 
