@@ -4,7 +4,7 @@ The effective learning rate of a vector is ||w_t - w_{t-1}|| / ||w_{t-1}|| (arXi
 Sec. 2.2). N vectors of L layers hold P elements.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from numbers import Real
 from typing import Any
@@ -69,6 +69,7 @@ class EffectiveLR:
             enter the average. Without it all do.
         first_step: Number of the next optimizer step, for a run that goes on; below 0 for steps
             before the run.
+        rules: Rules of your own, as in ``param_groups``.
 
     Attributes:
         recording: Set to False to pause, as outside a window.
@@ -90,10 +91,11 @@ class EffectiveLR:
         *,
         probe: ProbeResult | None = None,
         first_step: int = 0,
+        rules: Mapping[Any, int | None] | None = None,
     ) -> None:
         _refuse_every(every)
         refuse_unless_whole("first_step", first_step)
-        found = weight_vectors(model)
+        found = weight_vectors(model, rules)
         refuse_no_optimizer(optimizer)
         held = {p for group in optimizer.param_groups for p in group["params"]}
         measured = [v for v in found if v.parameter in held]

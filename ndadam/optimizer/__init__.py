@@ -1,4 +1,4 @@
 """NDAdam, its literal twin, parameter groups, and the foreach and compiled steps.
 
-May import: cuda, fused, vectors.
+May import: cuda, fused, invariance, vectors.
 """

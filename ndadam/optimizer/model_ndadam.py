@@ -1,13 +1,12 @@
 """NDAdam for code that takes an optimizer's class and its keyword arguments."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from ndadam.optimizer.ndadam import NDAdam
 from ndadam.optimizer.param_groups import param_groups
-from ndadam.vectors.weight_vectors import Assignment, assign_parameters
 
 
 class ModelNDAdam(NDAdam):
@@ -23,6 +22,7 @@ class ModelNDAdam(NDAdam):
         alpha_v: Learning rate of the weight vectors.
         alpha_s: Learning rate of the scalars.
         weight_decay: L2 coefficient of the scalars in groups without one of their own.
+        rules, exclude, rate_factors: As in ``param_groups``.
         settings: Other arguments of ``NDAdam``: betas, eps, …
 
     Raises:
@@ -38,16 +38,26 @@ class ModelNDAdam(NDAdam):
         alpha_v: float = 0.05,
         alpha_s: float = 0.001,
         weight_decay: float = 0.0,
+        rules: Mapping[Any, int | None] | None = None,
+        exclude: Iterable[Any] = (),
+        rate_factors: Mapping[Any, float] | None = None,
         **settings: Any,
     ) -> None:
         for key in ("lr", "vector_dim"):
             if key in settings:
                 raise TypeError(f"ModelNDAdam takes alpha_v, alpha_s and model, not {key}")
-        rates = {"alpha_v": alpha_v, "alpha_s": alpha_s, "weight_decay": weight_decay}
+        given: dict[str, Any] = {
+            "alpha_v": alpha_v,
+            "alpha_s": alpha_s,
+            "weight_decay": weight_decay,
+            "rules": rules,
+            "exclude": exclude,
+            "rate_factors": rate_factors,
+        }
         if isinstance(params, nn.Module):
-            groups = param_groups(params, **rates)
+            groups = param_groups(params, **given)
         elif isinstance(model, nn.Module):
-            groups = _split(list(params), model, **rates)
+            groups = _split(list(params), model, param_groups(model, **given), weight_decay)
         else:
             raise TypeError(
                 "ModelNDAdam needs the model, as model=…, to tell weight vectors from scalars; "
@@ -57,38 +67,42 @@ class ModelNDAdam(NDAdam):
 
 
 def _split(
-    given: list[Any], model: nn.Module, *, alpha_v: float, alpha_s: float, weight_decay: float
+    given: list[Any], model: nn.Module, groups: list[dict[str, Any]], weight_decay: float
 ) -> list[dict[str, Any]]:
-    """Groups of one ``vector_dim`` each, made of groups or parameters."""
-    rules = {a.parameter: a for a in assign_parameters(model) if a.tied_to is None}
+    """Complete ``groups`` of a model, cut along those that a trainer has ``given``.
+
+    Parameters that are in none of ``groups``, because they are excluded, are left out.
+    """
+    places = {
+        p: (index, name)
+        for index, group in enumerate(groups)
+        for p, name in zip(group["params"], group["names"], strict=True)
+    }
+    held = set(model.parameters())
     if not given or not isinstance(given[0], dict):
         given = [{"params": given}]
-    groups = []
+    found = []
     for group in given:
         if "lr" in group:
             raise TypeError(f"a group to be split cannot have an lr of its own, got {group['lr']}")
-        by_dim: dict[int | None, list[Assignment]] = {}
+        parts: dict[int, list[tuple[Tensor, str]]] = {}
         for p in [group["params"]] if isinstance(group["params"], Tensor) else group["params"]:
-            rule = _rule_of(p[1] if isinstance(p, tuple) else p, rules)
-            by_dim.setdefault(rule.vector_dim, []).append(rule)
+            parameter = _held(p[1] if isinstance(p, tuple) else p, held)
+            if parameter in places:
+                index, name = places[parameter]
+                parts.setdefault(index, []).append((parameter, name))
         decay = group.get("weight_decay", weight_decay)
-        for dim, members in by_dim.items():
-            groups.append(
-                {
-                    **group,
-                    "params": [a.parameter for a in members],
-                    "names": [a.name for a in members],
-                    "vector_dim": dim,
-                    "lr": alpha_s if dim is None else alpha_v,
-                    "weight_decay": decay if dim is None else 0.0,
-                    "name": "scalars" if dim is None else "vectors",
-                }
-            )
-    return groups
+        for index, members in parts.items():
+            params, names = map(list, zip(*members, strict=True))
+            whole = groups[index] | {"params": params, "names": names}
+            whole["weight_decay"] = 0.0 if whole["vector_dim"] is not None else decay
+            found.append(group | whole)
+    return found
 
 
-def _rule_of(p: Any, rules: dict[nn.Parameter, Assignment]) -> Assignment:
-    if p not in rules:
+def _held(p: Any, held: set[nn.Parameter]) -> Tensor:
+    if p not in held:
         shown = f"of shape {tuple(p.shape)}" if isinstance(p, Tensor) else f"{type(p).__name__}"
         raise ValueError(f"model does not hold a parameter that is to be optimized, {shown}")
-    return rules[p]
+    parameter: Tensor = p
+    return parameter

@@ -33,7 +33,7 @@ _SAVED_BY_ALL_VERSIONS = SETTINGS[:5]
 #: Keys of groups that are no settings: names, and what schedules leave there.
 _NO_SETTINGS = frozenset(
     "params param_names names name initial_lr max_lr min_lr base_momentum max_momentum swa_lr "
-    "lr_scale".split()
+    "lr_scale rate_factor".split()
 )
 
 #: Settings of torch's other optimizers, which would change the step.

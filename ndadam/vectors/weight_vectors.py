@@ -4,15 +4,15 @@ The paper's w_i is the vector of input weights of hidden unit i: a row of a line
 of a convolution. V is the number of vectors of a parameter, D their length.
 """
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.nn.utils.parametrize import ParametrizationList
 
-from ndadam.vectors.scaled import Scaled
+from ndadam.vectors.layer_rules import Decision, decide, zero_factors
+from ndadam.vectors.own_rules import Key, Picks, Places, refuse_unless_dims, shown
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,12 @@ class WeightVectors:
 class Assignment:
     """Where one parameter belongs, and why. ``vector_dim`` is None for scalars.
 
-    ``tied_to`` is the first name of a parameter that is met again under another one.
+    Attributes:
+        layer: Name of the layer that holds the vectors, None for scalars.
+        tied_to: The first name of a parameter that is met again under another one.
+        is_covered: Whether a rule decided.
+        is_left_out: Whether it is in no group: excluded by the caller, or no floating point.
+        is_sparse: Whether its gradients will be sparse, which the step refuses.
     """
 
     name: str
@@ -52,58 +57,21 @@ class Assignment:
     layer: str | None
     reason: str
     tied_to: str | None = None
+    is_covered: bool = True
+    is_left_out: bool = False
+    is_sparse: bool = False
+
+    @property
+    def is_uncovered_matrix(self) -> bool:
+        """Whether it is trained, has two dimensions or more, and no rule said what it holds."""
+        has_rows = sum(size > 1 for size in self.parameter.shape) > 1
+        is_met = self.tied_to is None and not self.is_left_out
+        return is_met and has_rows and not self.is_covered and self.parameter.requires_grad
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """Parameters of one kind of module that hold weight vectors along ``vector_dim``."""
-
-    kind: str
-    modules: tuple[type[nn.Module], ...]
-    holds_vectors: Callable[[str], bool]
-    vector_dim: int
-    reason: str
-
-
-def _is_weight(name: str) -> bool:
-    return name == "weight"
-
-
-def _is_packed_weight(name: str) -> bool:
-    # weight_ih_l0_reverse of torch's recurrent layers, weight_ih of its cells; what a hook such as
-    # torch.nn.utils.weight_norm computes one of these from ends in _g, _v or _orig.
-    return re.fullmatch(r"weight_(ih|hh|hr)(_l\d+(_reverse)?)?", name) is not None
-
-
-def _is_projection(name: str) -> bool:
-    return name.endswith("proj_weight")
-
-
-_RULES = (
-    _Rule(
-        "conv",
-        (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-        _is_weight,
-        1,
-        "filters of a transposed convolution (in, out / groups, …)",
-    ),
-    _Rule("conv", (nn.Conv1d, nn.Conv2d, nn.Conv3d), _is_weight, 0, "filters of a convolution"),
-    _Rule("linear", (nn.Linear, nn.Bilinear), _is_weight, 0, "rows of a linear layer"),
-    _Rule(
-        "embedding", (nn.Embedding, nn.EmbeddingBag), _is_weight, 0, "one vector per embedded item"
-    ),
-    _Rule("attention", (nn.MultiheadAttention,), _is_projection, 0, "rows of packed projections"),
-    _Rule(
-        "recurrent",
-        (nn.RNNBase, nn.RNNCellBase),
-        _is_packed_weight,
-        0,
-        "rows of packed gate weights",
-    ),
-)
-
-
-def assign_parameters(model: nn.Module) -> list[Assignment]:
+def assign_parameters(
+    model: nn.Module, rules: Mapping[Any, int | None] | None = None, exclude: Iterable[Any] = ()
+) -> list[Assignment]:
     """Decide for every parameter of ``model`` whether it holds weight vectors.
 
     In registration order. A parameter that several modules share is decided under its first name;
@@ -111,17 +79,25 @@ def assign_parameters(model: nn.Module) -> list[Assignment]:
     rule are scalars. So is what a parametrisation (``torch.nn.utils.parametrizations``) computes a
     weight from: its rows are not the vectors that the layer uses.
 
+    Args:
+        model: Any module.
+        rules: vector_dim, or None for scalars, of what each key picks (``Picks``); it goes before
+            the rules of this library, and the last key that fits before those ahead of it. A
+            dimension holds for parameters of two or more, so biases stay scalars.
+        exclude: What to leave out.
+
     Raises:
-        TypeError: ``model`` is no module.
-        ValueError: A parameter of a lazy module that has not seen a batch.
+        TypeError: ``model`` is no module, or ``rules`` or ``exclude`` of another kind.
+        ValueError: A parameter of a lazy module that has not seen a batch; a rule that fits no
+            parameter, or none that has its dimension.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model must be an nn.Module, got {type(model).__name__}: which parameters hold weight "
             "vectors follows from the layers they are in, so pass the model, not its parameters"
         )
+    decider = _Decider(model, rules or {}, exclude)
     first: dict[nn.Parameter, Assignment] = {}
-    layers: dict[str, int] = {}
     assignments = []
     for module, local, name, parameter in _own_parameters(model):
         if parameter in first:
@@ -129,17 +105,25 @@ def assign_parameters(model: nn.Module) -> list[Assignment]:
             reason = f"{name} is the same parameter as {tied.name}"
             assignments.append(replace(tied, name=name, reason=reason, tied_to=tied.name))
         else:
-            first[parameter] = _assign(module, local, name, parameter, layers)
+            first[parameter] = decider.assign(module, local, name, parameter)
             assignments.append(first[parameter])
     return assignments
 
 
-def weight_vectors(model: nn.Module) -> list[WeightVectors]:
-    """List the parameters of ``model`` that hold weight vectors, in registration order."""
+def weight_vectors(
+    model: nn.Module, rules: Mapping[Any, int | None] | None = None
+) -> list[WeightVectors]:
+    """List the parameters of ``model`` that hold weight vectors, in registration order.
+
+    ``rules`` of one's own are those of ``param_groups``.
+    """
     return [
         WeightVectors(a.name, a.parameter, a.vector_dim, a.layer)
-        for a in assign_parameters(model)
-        if a.vector_dim is not None and a.layer is not None and a.tied_to is None
+        for a in assign_parameters(model, rules)
+        if a.vector_dim is not None
+        and a.layer is not None
+        and a.tied_to is None
+        and not a.is_left_out
     ]
 
 
@@ -159,54 +143,122 @@ def _own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, nn.
             yield module, local, f"{prefix}.{local}" if prefix else local, parameter
 
 
-def _assign(
-    module: nn.Module, local: str, name: str, parameter: nn.Parameter, layers: dict[str, int]
-) -> Assignment:
-    if is_lazy(parameter):
-        raise ValueError(
-            f"{name} has no shape yet: run one batch through the model, which gives its lazy "
-            "modules their shapes, and group its parameters then"
+class _Decider:
+    """Decides about the parameters of one model, and counts its layers by kind."""
+
+    def __init__(
+        self, model: nn.Module, rules: Mapping[Any, int | None], exclude: Iterable[Any]
+    ) -> None:
+        refuse_unless_dims(rules)
+        if isinstance(exclude, str | nn.Module | Tensor | type):
+            exclude = [exclude]
+        places = places_of(model)
+        self._dims = rules
+        self._rules = Picks("rules", rules, places)
+        self._excluded = Picks("exclude", exclude, places)
+        for key, dim in rules.items():
+            _refuse_unfit(key, dim, self._rules.fitting(key))
+        self._zero_factors = zero_factors(model)
+        self._layers: dict[str, int] = {}
+
+    def assign(
+        self, module: nn.Module, local: str, name: str, parameter: nn.Parameter
+    ) -> Assignment:
+        """Where a parameter that is met for the first time belongs."""
+        if is_lazy(parameter):
+            raise ValueError(
+                f"{name} has no shape yet: run one batch through the model, which gives its lazy "
+                "modules their shapes, and group its parameters then"
+            )
+        key = self._excluded.of(parameter)
+        if key is not None:
+            reason = f"excluded by {shown(key)}"
+            return Assignment(name, parameter, None, None, reason, is_left_out=True)
+        if not (parameter.is_floating_point() or parameter.is_complex()):
+            kind = str(parameter.dtype).removeprefix("torch.")
+            reason = f"quantised ({kind}): not trained"
+            return Assignment(name, parameter, None, None, reason, is_left_out=True)
+        decision = self._decide(module, local, name, parameter)
+        is_sparse = isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
+        decision = _checked(decision, module, parameter)
+        layer = None
+        if decision.kind is not None:
+            number = self._layers[decision.kind] = self._layers.get(decision.kind, 0) + 1
+            layer = f"{decision.kind}{number}" if decision.vector_dim is not None else None
+        return Assignment(
+            name,
+            parameter,
+            decision.vector_dim,
+            layer,
+            decision.reason,
+            is_covered=decision.is_covered,
+            is_sparse=is_sparse,
         )
-    rule = next(
-        (r for r in _RULES if isinstance(module, r.modules) and r.holds_vectors(local)), None
-    )
-    if rule is None:
-        return Assignment(name, parameter, None, None, _why_scalar(module, local, parameter))
-    if rule.vector_dim == 1 and getattr(module, "groups", 1) > 1:
+
+    def _decide(
+        self, module: nn.Module, local: str, name: str, parameter: nn.Parameter
+    ) -> Decision:
+        is_zero_factor = parameter in self._zero_factors
+        decision = decide(module, local, name, parameter, is_zero_factor=is_zero_factor)
+        key = self._rules.of(parameter)
+        if key is None:
+            return decision
+        dim, reason = self._dims[key], f"your rule for {shown(key)}"
+        if dim is None:
+            return Decision(None, None, reason)
+        if parameter.dim() < 2:
+            return replace(decision, is_covered=True)
+        kind = decision.kind or type(module).__name__.lower()
+        return Decision(int(dim) % parameter.dim(), kind, reason)
+
+
+def _checked(decision: Decision, module: nn.Module, parameter: nn.Parameter) -> Decision:
+    """What a decision comes to for a parameter of this shape."""
+    dim = decision.vector_dim
+    if dim is None:
+        return replace(decision, kind=None)
+    if dim == 1 and isinstance(module, _TRANSPOSED) and module.groups > 1:
         # A slice along dimension 1 holds the weights of one output channel of each group.
         count = module.groups
         reason = f"transposed convolution with {count} groups: slices span {count} output channels"
-        return Assignment(name, parameter, None, None, reason)
+        return Decision(None, None, reason)
     if parameter.dim() < 2:
         reason = f"{parameter.dim()} dimension(s): no rows, or flattened by a sharding wrapper"
-        return Assignment(name, parameter, None, None, reason)
-    layers[rule.kind] = layers.get(rule.kind, 0) + 1
-    layer = f"{rule.kind}{layers[rule.kind]}"
-    length = parameter.numel() // max(parameter.shape[rule.vector_dim], 1)
+        return Decision(None, None, reason)
+    length = parameter.numel() // max(parameter.shape[dim], 1)
     if length <= 1:
         # A vector of one element has no direction to turn in: ND-Adam would hold it at +-1.
-        reason = f"vectors of {length} element(s) cannot turn"
-        return Assignment(name, parameter, None, None, reason)
-    return Assignment(name, parameter, rule.vector_dim, layer, rule.reason)
+        return Decision(None, decision.kind, f"vectors of {length} element(s) cannot turn")
+    return decision
 
 
-def _why_scalar(module: nn.Module, local: str, parameter: Tensor) -> str:
-    kind = type(module).__name__
-    if local.startswith("bias") or local.endswith("_bias"):  # in_proj_bias of attention
-        return f"bias of {kind}"
-    if isinstance(module, ParametrizationList):
-        return "a parametrisation computes the weight from it"
-    if isinstance(module, _NORMS):
-        return f"scale of {kind}"
-    return f"no rule for {kind}.{local}"
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
-_NORMS = (
-    nn.modules.batchnorm._NormBase,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.RMSNorm,
-    Scaled,
-)
+def places_of(model: nn.Module) -> Places:
+    """Every module that holds a parameter, and the name that it has there."""
+    places: dict[Tensor, list[tuple[nn.Module, str]]] = {}
+    for module, _, name, parameter in _own_parameters(model):
+        places.setdefault(parameter, []).append((module, name))
+    return places
 
-__all__ = ["Assignment", "WeightVectors", "assign_parameters", "weight_vectors"]
+
+def _refuse_unfit(key: Key, dim: int | None, fitting: list[Tensor]) -> None:
+    """Refuse a rule with a dimension that one of its matrices lacks, or that has no matrices."""
+    if dim is None or not fitting:
+        return
+    matrices = [p for p in fitting if is_lazy(p) or p.dim() > 1]
+    if not matrices:
+        raise ValueError(
+            f"rules gives vector_dim {dim} to {shown(key)}, and what it fits has fewer than 2 "
+            "dimensions: None is for scalars"
+        )
+    for p in matrices:
+        if not is_lazy(p) and not -p.dim() <= dim < p.dim():
+            raise ValueError(
+                f"rules gives vector_dim {dim} to {shown(key)}, which fits a parameter of shape "
+                f"{tuple(p.shape)} without that dimension"
+            )
+
+
+__all__ = ["Assignment", "WeightVectors", "assign_parameters", "places_of", "weight_vectors"]
