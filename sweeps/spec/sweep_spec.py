@@ -187,7 +187,7 @@ class SweepSpec(SpecModel):
     from_sweep: FromSweep | None = Field(
         None, description="An earlier sweep to learn from; its results are copied at submission."
     )
-    prior: Annotated[list[PriorPoint], Field(max_length=MAX_PRIOR)] = Field(
+    prior: Annotated[list[PriorPoint], Field(fail_fast=True, max_length=MAX_PRIOR)] = Field(
         default_factory=list, description="Results that tpe and gp start from."
     )
     confirms: Confirms | None = Field(
