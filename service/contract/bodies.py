@@ -7,19 +7,32 @@ integers of 64 bits, text without NUL or lone surrogates, string keys that occur
 import math
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 from anyio.to_thread import run_sync
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import (
+    BaseModel,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from service.contract.errors import ApiError, refused
 from sweeps.errors import UnreadableSpec
-from sweeps.spec.text import read_json, read_yaml
+from sweeps.spec.text import (
+    MAX_ITEMS,
+    MAX_KEYS,
+    TOO_MANY_ITEMS,
+    TOO_MANY_KEYS,
+    read_json,
+    read_yaml,
+)
 
 MAX_BODY_BYTES = 1_000_000
-#: Read in less time than it takes to hand a body to a thread and back.
-SMALL_BODY_BYTES = 4_000
 #: A spec needs about 8 levels; Python's own recursion limit is far above this.
 MAX_DEPTH = 32
 
@@ -38,10 +51,14 @@ def check_plain(value: Any) -> None:
         if depth > MAX_DEPTH:
             raise RefusedDocument(f"nesting must be at most {MAX_DEPTH} levels deep")
         if isinstance(item, dict):
+            if len(item) > MAX_KEYS:
+                raise RefusedDocument(TOO_MANY_KEYS)
             for key in item:
                 _check_scalar(key)
             stack.extend((child, depth + 1) for child in item.values())
         elif isinstance(item, list):
+            if len(item) > MAX_ITEMS:
+                raise RefusedDocument(TOO_MANY_ITEMS)
             stack.extend((child, depth + 1) for child in item)
         else:
             _check_scalar(item)
@@ -105,27 +122,54 @@ def _parse(raw: bytes, content_type: str) -> Any:
     raise refused("InvalidDocument", "", reason)
 
 
+T = TypeVar("T")
+
+
+def _once(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if isinstance(value, BaseModel) else check(value)
+
+
+ONCE = WrapValidator(_once)
+#: Type of a ``DocumentRoute``'s body: the route has checked it, and FastAPI passes it on. Without
+#: this mark FastAPI would check it again, on the loop.
+Checked = Annotated[T, ONCE]
+
+
 class DocumentRoute(APIRoute):
-    """A route whose body may be JSON or YAML, read strictly; FastAPI then sees clean JSON."""
+    """A route whose body, declared as ``Checked[Model]``, may be JSON or YAML, read strictly.
+
+    A body is read and checked in a thread: the largest takes a second or two, and a small one may
+    ask for thousands of configs to be tried. The loop that serves everybody must not wait for it.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        body = self.body_field
+        if body is None or body.field_info.annotation is None:
+            return super().get_route_handler()
+        if self._embed_body_fields:
+            raise TypeError(f"{self.path} must take its whole body as one value")
+        model: TypeAdapter[Any] = TypeAdapter(body.field_info.annotation)
         handle = super().get_route_handler()
-        if self.body_field is None:
-            return handle
 
         async def handle_document(request: Request) -> Response:
             raw, value = await _read_limited(request), None
             if raw:
                 _refuse_compressed(request.headers.get("content-encoding", "identity"))
                 media = request.headers.get("content-type", "")
-                if len(raw) <= SMALL_BODY_BYTES:
-                    value = _parse(raw, media)
-                else:
-                    # A large one takes a second or two: not on the loop that serves everybody.
-                    value = await run_sync(_parse, raw, media)
+                value = await run_sync(_read_as, model, raw, media)
             return await handle(_Parsed(request, raw, value))
 
         return handle_document
+
+
+def _read_as(model: TypeAdapter[Any], raw: bytes, media: str) -> Any:
+    try:
+        return model.validate_python(_parse(raw, media))
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise RequestValidationError(
+            [{**one, "loc": ("body", *one["loc"])} for one in found]
+        ) from error
 
 
 class _Parsed(Request):

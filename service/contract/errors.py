@@ -1,7 +1,7 @@
 """The one shape of every error, and the one place where an error becomes an HTTP status."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -14,15 +14,13 @@ from dashboards.web.error_pages import error_page
 from service.contract.outputs import ErrorOut, FieldOut
 from sweeps import errors as domain
 from sweeps.errors import SweepsError
-from sweeps.spec.validation_messages import explain_items
+from sweeps.spec.validation_messages import MAX_FIELDS, explain_items
 from worker.config.train_config import FieldError
 
 log = logging.getLogger(__name__)
 
 #: Longest piece of somebody's input that an error repeats, in characters.
 MAX_ECHO = 1000
-#: Refused fields that an answer lists at most.
-MAX_FIELDS = 100
 
 
 class ApiError(Exception):
@@ -170,16 +168,18 @@ def _fault(request: Request, error: Exception) -> JSONResponse:
 def _refused_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     # The first part of a location says where in the request: path, query, header, body.
-    fields = refused_fields([item | {"loc": item["loc"][1:]} for item in error.errors()])
-    more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
+    fields = refused_fields({**item, "loc": item["loc"][1:]} for item in error.errors())
+    more = f" (and {len(fields) - 1} more)" if 1 < len(fields) < MAX_FIELDS else ""
+    if len(fields) == MAX_FIELDS:
+        more = f" (and at least {MAX_FIELDS - 1} more)"
     first = fields[0]
     detail = f"{first.path}: {first.reason}{more}" if first.path else f"{first.reason}{more}"
-    body = ErrorOut(error="ValidationError", detail=detail, fields=fields[:MAX_FIELDS])
+    body = ErrorOut(error="ValidationError", detail=detail, fields=fields)
     return error_response(422, body)
 
 
-def refused_fields(items: Sequence[Any]) -> list[FieldOut]:
-    """The fields that pydantic refused, each with a sentence of bounded length."""
+def refused_fields(items: Iterable[Any]) -> list[FieldOut]:
+    """Fields that pydantic refused, each with a sentence of bounded length; not all of many."""
     return [
         FieldOut(path=one["path"][:MAX_ECHO], reason=one["reason"][:MAX_ECHO])
         for one in explain_items(items)

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 from fastapi import Depends, Header, Path, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from service.contract.errors import MAX_FIELDS, ApiError
+from service.contract.errors import ApiError
 from service.contract.outputs import FieldOut
 from service.settings import Settings
 from sweeps.records import Kind, SweepState, TrialState
 from sweeps.spec.model import SpecModel, printable
 from sweeps.spec.sweep_spec import Label
-from sweeps.spec.validation_messages import shown
+from sweeps.spec.validation_messages import MAX_FIELDS, shown
 from sweeps.store.store import Store
 
 #: What the store's ids and names look like; also keeps NUL and slashes from it.

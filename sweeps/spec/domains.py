@@ -7,14 +7,28 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from worker.config.trial_config import FieldError, Finite, Value, Whole
 
 __all__ = ["Choice", "Domain", "Finite", "FloatRange", "IntRange", "Value", "Whole", "same"]
 
+#: Fields that a space may have.
+MAX_FIELDS = 50
+
+
+def _few(when: Any) -> Any:
+    # Pydantic counts after it has refused every one.
+    if isinstance(when, dict) and len(when) > MAX_FIELDS:
+        raise ValueError(f"when must name at most {MAX_FIELDS} fields, got {len(when):,}")
+    return when
+
+
 #: Field of the space -> its values under which this domain is active.
-When = dict[str, Annotated[list[Value], Field(min_length=1, max_length=1000)]]
+When = Annotated[
+    dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=1, max_length=1000)]],
+    BeforeValidator(_few),
+]
 
 #: Golden section: a range is also tried at this fraction, which lies on no regular grid.
 _INSIDE = 0.6180339887498949

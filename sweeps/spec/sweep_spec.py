@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     PlainValidator,
     SerializeAsAny,
@@ -66,10 +67,22 @@ Label = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
 Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
 #: The smallest share of a CPU or GPU that Ray accepts.
 LEAST_SHARE = 0.0001
+#: Metrics that a sweep declares at most.
+MAX_METRICS = 100
 #: Samplers that learn from results.
 MODELS = ("tpe", "gp")
 #: Metrics by which a sweep over images may choose.
 IMAGE_OBJECTIVES = tuple(FIXED_METRICS)
+
+
+def _few_metrics(metrics: Any) -> Any:
+    # Pydantic counts after it has refused every one.
+    if isinstance(metrics, dict) and len(metrics) > MAX_METRICS:
+        raise ValueError(f"metrics must be at most {MAX_METRICS}, got {len(metrics):,}")
+    for name, one in metrics.items() if isinstance(metrics, dict) else ():
+        if isinstance(one, dict) and len(one) > 2 * len(MetricDeclaration.model_fields):
+            raise ValueError(f"metrics.{name[:80]} has {len(one):,} fields, none has so many")
+    return metrics
 
 
 class Objective(SpecModel):
@@ -208,7 +221,7 @@ class SweepSpec(SpecModel):
     objective: Objective = Field(
         default_factory=Objective, description="What is minimised or maximised."
     )
-    metrics: Annotated[dict[MetricName, MetricDeclaration], Field(max_length=200)] = Field(
+    metrics: Annotated[dict[MetricName, MetricDeclaration], BeforeValidator(_few_metrics)] = Field(
         default_factory=dict,
         description="Metrics that the training declares, by name; set at submission for a "
         "registered training.",
@@ -231,7 +244,7 @@ class SweepSpec(SpecModel):
     from_sweep: FromSweep | None = Field(
         None, description="An earlier sweep to learn from; its results are copied at submission."
     )
-    prior: Annotated[list[PriorPoint], Field(max_length=MAX_PRIOR)] = Field(
+    prior: Annotated[list[PriorPoint], Field(fail_fast=True, max_length=MAX_PRIOR)] = Field(
         default_factory=list, description="Results that tpe and gp start from."
     )
     confirms: Confirms | None = Field(

@@ -7,9 +7,10 @@ PyYAML reads YAML 1.1, in which ``1e-3`` is a string, ``no`` is false and ``1:30
 numbers are those of JSON, and only ``true`` and ``false`` are booleans.
 """
 
+import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 #: Levels of nesting; a spec needs about 8.
 MAX_DEPTH = 64
+#: Keys of one mapping; the largest, a config of trials that run elsewhere, has 1,000 fields. Each
+#: key that is no field makes an error, and these take longer to explain than to read.
+MAX_KEYS = 1000
+#: Items of one list; the longest, a recorded curve, has 20,000 values.
+MAX_ITEMS = 100_000
+TOO_MANY_KEYS = f"a mapping may have at most {MAX_KEYS:,} keys, got more"
+TOO_MANY_ITEMS = f"a list may have at most {MAX_ITEMS:,} items, got more"
 
 #: Scalars of YAML 1.2's core schema: tag, pattern, first characters.
 _SCALARS: tuple[tuple[str, str, Sequence[str]], ...] = (
@@ -94,6 +102,8 @@ def reason(error: Exception) -> str:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise ValueError(TOO_MANY_KEYS)
     values = dict(pairs)
     if len(values) < len(pairs):
         seen: set[str] = set()
@@ -140,11 +150,17 @@ def _loader() -> Any:
 
 
 def _scan(text: str, loader: Any) -> None:
-    """Refuse depth, aliases and tags in the stream of events, before any recursive reader."""
+    """Refuse depth, size, aliases and tags in the stream of events, before any recursive reader."""
     import yaml
 
-    depth = 0
+    # Of each collection that is open: whether it is a mapping, and its events so far.
+    open_ones: list[tuple[bool, Iterator[int]]] = []
     for event in yaml.parse(text, Loader=loader):
+        if open_ones and not isinstance(event, yaml.CollectionEndEvent):
+            is_mapping, count = open_ones[-1]
+            number = next(count)
+            if number > (2 * MAX_KEYS if is_mapping else MAX_ITEMS):
+                raise _problem(TOO_MANY_KEYS if is_mapping else TOO_MANY_ITEMS, event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             # A few lines of aliases can stand for gigabytes.
             raise _problem("aliases (*name) are not read", event.start_mark)
@@ -152,11 +168,11 @@ def _scan(text: str, loader: Any) -> None:
             # Specs have no dates, sets or bytes, and a tag may contradict its value.
             raise _problem("tags (!!name) other than !!str are not read", event.start_mark)
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
+            open_ones.append((isinstance(event, yaml.MappingStartEvent), itertools.count(1)))
+            if len(open_ones) > MAX_DEPTH:
                 raise _problem("it is nested too deeply", event.start_mark)
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            open_ones.pop()
 
 
 def _problem(text: str, mark: Any) -> "yaml.MarkedYAMLError":

@@ -1,6 +1,6 @@
 """Turns pydantic's errors into messages for users: the field's path, the rule, the value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from pydantic import ValidationError
@@ -18,6 +18,10 @@ _PATTERNS = {
 _NO_MAPPING = {"model_attributes_type", "model_type", "dict_type"}
 
 
+#: Refused fields that are explained at most: nobody reads more, and a body may hold 100,000.
+MAX_FIELDS = 100
+
+
 class FieldReason(TypedDict):
     """One refused field. ``path`` is dotted, "" for the whole document."""
 
@@ -30,15 +34,20 @@ _TAGS = {"float", "int", "choice", "asha", "median", "str", "bool", "none", "lis
 
 
 def explain(error: ValidationError) -> list[FieldReason]:
-    """Return each refused field once, in order, with a sentence that names rule and value."""
+    """Return refused fields, each once, in order, with a sentence that names rule and value.
+
+    At most ``MAX_FIELDS`` of them.
+    """
     return explain_items(error.errors(include_url=False))
 
 
-def explain_items(items: Sequence[Any]) -> list[FieldReason]:
+def explain_items(items: Iterable[Any]) -> list[FieldReason]:
     """Explain items of pydantic's ``errors()``, like ``explain``."""
     found: dict[str, list[str]] = {}
     for item in items:
         path, reason = _one(item)
+        if path not in found and len(found) == MAX_FIELDS:
+            break
         reasons = found.setdefault(path, [])
         if reason not in reasons:
             reasons.append(reason)

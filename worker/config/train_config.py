@@ -32,7 +32,9 @@ Length = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 
 #: One point of a schedule: (step, factor); the factor multiplies the learning rate.
 SchedulePoint = tuple[Annotated[int, Field(strict=True, ge=0, le=10**9)], Rate]
-SchedulePoints = Annotated[tuple[SchedulePoint, ...], Field(min_length=1, max_length=1000)]
+SchedulePoints = Annotated[
+    tuple[SchedulePoint, ...], Field(fail_fast=True, min_length=1, max_length=1000)
+]
 LrSchedule = Literal["cosine", "cosine_epoch", "constant"] | SchedulePoints
 
 #: Fields that each optimizer reads. A field of another optimizer is refused, never ignored.

@@ -34,8 +34,11 @@ Scalar = (
     | Annotated[str, Field(strict=True, max_length=200)]
     | None
 )
+_Number = Whole | Finite
+# A long wrong list is refused at its first wrong item.
+_Row = Annotated[list[_Number], Field(fail_fast=True)]
 #: A scalar, a list of numbers (betas), or a list of pairs of numbers (points of a schedule).
-Value = Scalar | Annotated[list[Whole | Finite | list[Whole | Finite]], Field(max_length=1000)]
+Value = Scalar | Annotated[list[_Number | _Row], Field(fail_fast=True, max_length=1000)]
 
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 #: Replicates vary the seed, so no space may.

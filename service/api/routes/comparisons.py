@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from service.contract.bodies import DocumentRoute, json_or_yaml
+from service.contract.bodies import Checked, DocumentRoute, json_or_yaml
 from service.contract.downloads import TABLES, table_response
 from service.contract.errors import answers
 from service.contract.inputs import ComparisonQuery, StoreDep
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/comparisons", tags=["comparisons"], route_class=Docu
     responses=answers(404, 409, 413, 415) | TABLES,
 )
 def compare_arms(
-    asked: ComparisonSpec, store: StoreDep, query: Annotated[ComparisonQuery, Query()]
+    asked: Checked[ComparisonSpec], store: StoreDep, query: Annotated[ComparisonQuery, Query()]
 ) -> ComparisonOut | Response:
     """Differences with intervals between arms of finished sweeps, and every field that differs.
 

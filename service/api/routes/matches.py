@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from service.contract.bodies import DocumentRoute, json_or_yaml
+from service.contract.bodies import Checked, DocumentRoute, json_or_yaml
 from service.contract.errors import answers
 from service.contract.inputs import IdempotencyKey, MatchQuery, SettingsDep, StoreDep, SweepId
 from service.contract.outputs import PageOut, PredictionOut, SweepOut
@@ -23,7 +23,7 @@ BODY = json_or_yaml("MatchSpec")
 
 @router.post("", status_code=201, openapi_extra=BODY, responses=answers(409, 413, 415))
 def create_match(
-    spec: MatchSpec,
+    spec: Checked[MatchSpec],
     store: StoreDep,
     settings: SettingsDep,
     response: Response,
@@ -42,7 +42,7 @@ def create_match(
     responses=answers(404, 409, 413, 415),
 )
 def create_match_of_trial(
-    asked: MatchOfTrial,
+    asked: Checked[MatchOfTrial],
     store: StoreDep,
     settings: SettingsDep,
     response: Response,
@@ -73,6 +73,6 @@ def cancel_match(sweep_id: SweepId, store: StoreDep) -> SweepOut:
 
 
 @router.post("/predict", openapi_extra=json_or_yaml("PredictionSpec"), responses=answers(413, 415))
-def predict_match(spec: PredictionSpec) -> PredictionOut:
+def predict_match(spec: Checked[PredictionSpec]) -> PredictionOut:
     """The target's learning rate under every criterion, from settings alone, at once."""
     return answer(spec)

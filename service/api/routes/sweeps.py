@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from service.contract.analysis import AnalysisOut
-from service.contract.bodies import DocumentRoute, json_or_yaml
+from service.contract.bodies import Checked, DocumentRoute, json_or_yaml
 from service.contract.downloads import TABLES, export_stream, table_response
 from service.contract.errors import answers
 from service.contract.inputs import (
@@ -47,7 +47,7 @@ BODY = json_or_yaml("SweepSpec")
     responses=answers(409, 413, 415),
 )
 def create_sweep(
-    spec: SweepSpec,
+    spec: Checked[SweepSpec],
     store: StoreDep,
     settings: SettingsDep,
     response: Response,
@@ -60,7 +60,9 @@ def create_sweep(
 
 
 @router.post("/validate", openapi_extra=BODY, responses=answers(413, 415))
-def validate_sweep(spec: SweepSpec, store: StoreDep, settings: SettingsDep) -> ValidationOut:
+def validate_sweep(
+    spec: Checked[SweepSpec], store: StoreDep, settings: SettingsDep
+) -> ValidationOut:
     """Say what a spec would do: trials, steps, the difference it can show. Creates nothing."""
     return describe_sweep(admitted(spec, store, settings), store, settings)
 
@@ -102,7 +104,7 @@ def retry_sweep(sweep_id: SweepId, store: StoreDep) -> SweepOut:
 
 
 @router.patch("/{sweep_id}", openapi_extra=json_or_yaml("Labels"), responses=answers(404, 413, 415))
-def label_sweep(sweep_id: SweepId, labels: Labels, store: StoreDep) -> SweepOut:
+def label_sweep(sweep_id: SweepId, labels: Checked[Labels], store: StoreDep) -> SweepOut:
     """Replace a sweep's tags or notes; what is left out stays. The spec stays as it was sent."""
     return sweep_out(label(store, sweep_id, labels))
 
@@ -168,7 +170,7 @@ def analyse_sweep(
     responses=answers(404, 409, 413, 415),
 )
 def extend_sweep(
-    sweep_id: SweepId, asked: Extension, store: StoreDep, settings: SettingsDep
+    sweep_id: SweepId, asked: Checked[Extension], store: StoreDep, settings: SettingsDep
 ) -> SweepOut:
     """Give a sweep more points, seeds or budget, in whatever state but cancelled.
 
@@ -189,7 +191,7 @@ def confirm_sweep(
     store: StoreDep,
     settings: SettingsDep,
     response: Response,
-    asked: Annotated[ConfirmSpec | None, Body()] = None,
+    asked: Checked[ConfirmSpec | None] = None,
 ) -> SweepOut:
     """Queue a sweep that trains the best points on fresh seeds; asking again answers the same."""
     confirming = confirm(store, settings, sweep_id, asked or ConfirmSpec())
