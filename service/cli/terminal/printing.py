@@ -52,7 +52,12 @@ def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
 def _best(sweep: SweepOut) -> str:
     if sweep.best is None:
         return NOTHING
-    return metric_with_unit(objective_of(sweep.spec).metric, sweep.best.mean)
+    text = metric_with_unit(objective_of(sweep.spec).metric, sweep.best.mean)
+    wanted = sweep.spec.get("replicates") or 1
+    if sweep.best.n < wanted and not sweep.state.is_finished():
+        # More of its seeds are to come, and the mean will move.
+        text += f", {sweep.best.n} of {wanted} seeds"
+    return text
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:
@@ -191,8 +196,8 @@ def _range(interval: dict[str, Any] | None) -> str:
 
 
 def print_results(console: Console, found: FindingsOut) -> None:
-    """Print a row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
-    titles = (f"{metric_title(metric)} ± 95 %" for metric in (found.metric, "test_error"))
+    """Print a row for each arm: mean with its 95 % interval over seeds, errors in percent."""
+    titles = (f"{metric_title(metric)} (95 %)" for metric in (found.metric, "test_error"))
     table = Table("arm", *titles, "seeds", "point", box=None)
     for arm in found.arms:
         table.add_row(
