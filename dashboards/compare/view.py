@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 from dashboards.web.point_cache import all_points
 from dashboards.wording.differing_fields import Differing
-from dashboards.wording.formatting import config_value, difference_with_interval, number, plus_minus
+from dashboards.wording.formatting import config_value, difference_with_interval, mean_text, number
+from dashboards.wording.pair_note import pair_note
 from dashboards.wording.sweep_facts import objective_metric, settings_text
 from sweeps.analysis.compared_arms import ArmRef
 from sweeps.analysis.comparison import MAX_ARMS, ComparisonSpec, compare
@@ -97,6 +98,7 @@ def compare_values(store: Store, refs: Sequence[Ref], metric: str) -> dict[str, 
         "unlike": [],
         "differing": None,
         "origins": None,
+        "pair_note": "",
         "notes": [],
         "problem": "",
         "metric": metric or (objective_metric(sweeps[refs[0].sweep]) if refs else ""),
@@ -134,19 +136,19 @@ def _found(found: dict[str, Any]) -> dict[str, Any]:
         "unlike": [(f"{r['a']} − {r['b']}", r["reason"]) for r in found["not_comparable"]],
         "differing": differing,
         "origins": Differing(labels, mixed),
+        "pair_note": pair_note(len(found["differences"])),
         "notes": found["notes"],
         "detectable": "" if smallest is None else _points(metric, smallest),
     }
 
 
 def _arm_line(metric: str, arm: dict[str, Any]) -> ArmLine:
-    half = None if arm["high"] is None else arm["high"] - arm["mean"]
     lost = ", ".join(f"{count} {state}" for state, count in sorted(arm["lost"].items()))
     point = "" if arm["point"] is None else f"?point={arm['point']}#trials-title"
     return ArmLine(
         label=arm["label"],
         address=f"/sweeps/{arm['sweep']}{point}",
-        value=plus_minus(metric, arm["mean"], half),
+        value=mean_text(metric, arm["mean"], arm["low"], arm["high"]),
         n=arm["n"],
         selected=arm["selected"],
         settings=settings_text(arm["params"]),

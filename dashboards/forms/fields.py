@@ -11,6 +11,7 @@ from dashboards.web.posted_form import control_id
 from dashboards.wording.formatting import caption, config_value
 from ndadam.theory.prediction import CRITERIA, Level
 from sweeps.spec.sweep_spec import IMAGE_OBJECTIVES, Sampler
+from worker.config.registry import registered_names
 from worker.config.train_config import Optimizer, Recipe, TrainConfig
 
 FieldKind = Literal["text", "long", "words", "value", "choice"]
@@ -76,6 +77,14 @@ NAME_GROUP = FieldGroup(
 )
 
 DATASET_FIELD = spec_field(DATASET, "Data set", "a prepared one", "text")
+NETWORK_FIELD = config_field(
+    "base", "network", "built in, or added by a package", tuple(registered_names("networks"))
+)
+#: What these mean depends on the network, so the hint names both.
+SIZE_FIELDS = (
+    config_field("base", "depth", "wrn: 6n + 4 layers; mlp: hidden layers"),
+    config_field("base", "widen_factor", "wrn: groups of 16k, 32k, 64k channels; mlp: 64k units"),
+)
 
 GROUPS = (
     NAME_GROUP,
@@ -83,14 +92,14 @@ GROUPS = (
         "What is trained",
         (
             DATASET_FIELD,
+            NETWORK_FIELD,
             config_field(
                 "base", "recipe", "of the paper; where unset values come from", get_args(Recipe)
             ),
             config_field(
                 "base", "optimizer", "leave it where the sweep varies it", get_args(Optimizer)
             ),
-            config_field("base", "depth", "6n + 4"),
-            config_field("base", "widen_factor"),
+            *SIZE_FIELDS,
             config_field("base", "batch_size"),
             spec_field("base.steps", "Length (steps)", "steps or epochs"),
             spec_field("base.epochs", "Length (epochs)", "passes over the data"),
@@ -196,11 +205,11 @@ MATCH_GROUPS = (
         "What both train",
         (
             DATASET_FIELD,
+            NETWORK_FIELD,
             config_field(
                 "base", "recipe", "of the paper; where unset values come from", get_args(Recipe)
             ),
-            config_field("base", "depth", "6n + 4"),
-            config_field("base", "widen_factor"),
+            *SIZE_FIELDS,
             config_field("base", "batch_size"),
             spec_field("base.steps", "Length (steps)", "of every run but short calibrations"),
             config_field("base", "lr_schedule", "shared; points as YAML", _SCHEDULES),

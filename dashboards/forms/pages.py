@@ -110,9 +110,8 @@ def change_or_create(
         reasons = error.reasons
     else:
         return _led_to(f"{shape.place}/{made}", request)
-    return _form_page(
-        shape, submitting, form, origin=origin, key=key, checked=Checked(reasons, None), status=422
-    )
+    refused = Checked(reasons, None)
+    return _form_page(shape, submitting, form, origin=origin, key=key, refused=refused)
 
 
 @router.post("/sweeps/validate")
@@ -174,8 +173,10 @@ def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
 
 
 def _checked(shape: FormShape, submitting: Submitting, form: FormValues) -> Checked:
+    """What the spec would do. One that has no name yet is checked under another."""
     try:
-        return submitting.check(shape.kind, spec_of(form, shape.fields))
+        spec = spec_of(form, shape.fields)
+        return submitting.check(shape.kind, {**spec, "name": spec.get("name") or "unnamed"})
     except UnreadableRest as error:
         return Checked((FieldReason(path="rest", reason=str(error)),), None)
 
@@ -187,12 +188,13 @@ def _form_page(
     *,
     origin: str = "",
     key: str = "",
-    checked: Checked | None = None,
-    status: int = 200,
+    refused: Checked | None = None,
 ) -> HTMLResponse:
+    """The whole form; ``refused`` is the answer to its submission."""
+    checked = refused or _checked(shape, submitting, form)
     return page(
         "new_spec.html",
-        status,
+        422 if refused else 200,
         title=f"New {shape.kind}",
         section=shape.place.removeprefix("/"),
         shape=shape,
@@ -205,16 +207,33 @@ def _form_page(
         kind_cells=KIND_CELLS,
         form=form,
         oob=False,
-        **_check_values(shape, form, checked or _checked(shape, submitting, form)),
+        **_check_values(shape, form, checked, is_submitted=refused is not None),
     )
 
 
-def _check_values(shape: FormShape, form: FormValues, checked: Checked) -> dict[str, Any]:
-    """What ``form/check.html`` shows: reasons by control, the estimate, the whole spec."""
+def _check_values(
+    shape: FormShape, form: FormValues, checked: Checked, *, is_submitted: bool = False
+) -> dict[str, Any]:
+    """What ``form/check.html`` shows: reasons by control, the estimate, the whole spec.
+
+    A control that is still empty is no mistake before the form was submitted: it is listed among
+    what is to be filled in.
+    """
     places = [
         (reason_place(item["path"], form, shape.fields, varies=shape.varies), item)
         for item in checked.refused
     ]
+    missing: list[tuple[str, str, str]] = []
+    if not is_submitted:
+        empty = [place in shape.fields and place not in form.fields for place, _ in places]
+        missing = [
+            (control_id(place), item["path"], item["reason"])
+            for (place, item), is_empty in zip(places, empty, strict=True)
+            if is_empty
+        ]
+        places = [pair for pair, is_empty in zip(places, empty, strict=True) if not is_empty]
+        if not form.fields.get("name") and not _named_by(form):
+            missing.insert(0, (control_id("name"), "name", f"what to call the {shape.kind}"))
     reasons: dict[str, list[str]] = {}
     for place, item in places:
         reasons.setdefault(place, []).append(item["reason"])
@@ -228,10 +247,19 @@ def _check_values(shape: FormShape, form: FormValues, checked: Checked) -> dict[
             (control_id(place) if place else "", item["path"], item["reason"])
             for place, item in places
         ],
+        "missing": missing,
         "estimate": checked.estimate,
         "whole": whole,
         "reason_places": _places(shape, form),
     }
+
+
+def _named_by(form: FormValues) -> bool:
+    """Whether the YAML of the form has the name, which moves into its control at the next step."""
+    try:
+        return bool(spec_of(form, {}).get("name"))
+    except UnreadableRest:
+        return False
 
 
 def _places(shape: FormShape, form: FormValues) -> list[str]:

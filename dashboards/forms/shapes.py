@@ -12,8 +12,9 @@ from pydantic import BaseModel
 
 from dashboards.forms.fields import ABOVE, GROUPS, MATCH_GROUPS, FieldGroup, FormField
 from dashboards.forms.spec_form import small_spec
-from dashboards.match.view import matched_rate, rate_name_of
+from dashboards.match.view import rate_name_of
 from sweeps.match.match_spec import MatchSpec
+from sweeps.match.result import matched_rate
 from sweeps.records import Kind, Sweep
 from sweeps.spec.sweep_spec import SweepSpec
 
@@ -124,7 +125,7 @@ MATCH = FormShape(
     len(MATCH_GROUPS),
     # A tuned SGD of the paper's second recipe.
     {
-        "base": {"recipe": "paper-wrn", "gamma_c": 2.5, "steps": 2400, "lr_schedule": "constant"},
+        "base": {"recipe": "paper-wrn", "gamma_c": 2.5, "steps": 4000, "lr_schedule": "constant"},
         "source": {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4},
         "target": {"optimizer": "ndadam"},
         "replicates": 3,

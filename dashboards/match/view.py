@@ -1,5 +1,6 @@
 """A match's result in the words of its page."""
 
+import math
 from typing import Any, cast
 
 from markupsafe import Markup
@@ -8,8 +9,8 @@ from dashboards.sweep_pages.overview import Fact, time_facts
 from dashboards.wording.formatting import config_value, number, percent, ratio, symbol
 from ndadam.theory.laws import rate_name
 from sweeps.analysis.formatting import Write, span, with_interval
-from sweeps.figures.quantities import quantity
-from sweeps.match.result import Interval, MatchResult, Verdict, result_of
+from sweeps.figures.quantities import plain, quantity
+from sweeps.match.result import Interval, MatchResult, Verdict, matched_rate, result_of
 from sweeps.records import Side, Sweep
 
 #: Fields that set how a source or target trains, in reading order.
@@ -70,20 +71,6 @@ def rate_name_of(sweep: Sweep) -> str:
     return rate_name(sweep.arm_setting("target").get("optimizer", "ndadam"))
 
 
-def matched_rate(sweep: Sweep) -> float | None:
-    """The best estimate of the rate: measured, else the verdict's, else predicted."""
-    result = result_of(sweep)
-    if result is None:
-        return None
-    chosen = next((row for row in result["criteria"] if row["chosen"]), None)
-    if chosen is not None and chosen["measured"] is not None:
-        return chosen["measured"]["value"]
-    verdict = result["verdict"]
-    if verdict is not None and verdict["rate"] is not None:
-        return verdict["rate"]
-    return None if chosen is None else chosen["predicted"] or chosen["closed_form"]
-
-
 def side(sweep: Sweep, which: Side) -> dict[str, Any]:
     """Source or target of the match: its optimizer, and a title with its settings."""
     fields = sweep.arm_setting(which)
@@ -128,12 +115,9 @@ def _rate_fact(result: MatchResult, rate: Markup) -> Fact:
     measured = next((row["measured"] for row in result["criteria"] if row["chosen"]), None)
     label = f"{quantity(result['rate_name']).name} that matches".capitalize()
     if measured is not None:
-        return Fact(
-            label,
-            Markup("{} = {}").format(rate, number(measured["value"])),
-            _between(measured),
-            wide=True,
-        )
+        detail = Markup("{}{}").format(_between(measured), _take(result, rate, measured["value"]))
+        value = Markup("{} = {}").format(rate, number(measured["value"]))
+        return Fact(label, value, detail, wide=True)
     verdict = result["verdict"]
     if verdict is not None and verdict["rate"] is not None:
         return Fact(label, Markup("{} = {}").format(rate, number(verdict["rate"])), wide=True)
@@ -149,6 +133,23 @@ def _rate_fact(result: MatchResult, rate: Markup) -> Fact:
     return Fact(label, "–", "unknown until it is measured", wide=True)
 
 
+def _take(result: MatchResult, rate: Markup, measured: float) -> Markup:
+    """Which of two rates to take, where the verdict's runs trained at another than they found."""
+    verdict = result["verdict"]
+    tried = None if verdict is None else verdict["rate"]
+    if verdict is None or tried is None or number(tried) == number(measured):
+        return Markup("")
+    off = Markup("{} = {}, {} from it").format(rate, number(tried), _off(measured, tried))
+    if verdict["state"] == "matched":
+        return Markup(". Take this one; the verdict's runs trained at {}").format(off)
+    return Markup(". The verdict's runs trained at {}").format(off)
+
+
+def _off(measured: float, tried: float) -> str:
+    """How far the tried rate lies from the measured one, in percent."""
+    return ratio(math.log(tried / measured))
+
+
 def _between(interval: Interval) -> str:
     if interval["low"] is None or interval["high"] is None:
         return "no interval: a single seed"
@@ -162,6 +163,7 @@ def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[s
             "style": verdict["state"].replace(" ", "-"),
             "headline": f"{verdict['state'].capitalize()}{_ratio_words(verdict)}",
             "sentence": verdict["sentence"],
+            "rates": _two_rates(sweep, verdict, rate_name),
         }
     if sweep.state.is_finished():
         reason = sweep.reason or f"the match is {sweep.state.value}"
@@ -169,10 +171,25 @@ def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[s
             "style": "none",
             "headline": "No verdict",
             "sentence": f"The match ended without a verdict: {reason}.",
+            "rates": "",
         }
     stage = _STAGES.get(result["stage"], "") if result is not None else ""
     sentence = f"Now {stage}." if stage else "Waiting for a runner."
-    return {"style": "none", "headline": "No verdict yet", "sentence": sentence}
+    return {"style": "none", "headline": "No verdict yet", "sentence": sentence, "rates": ""}
+
+
+def _two_rates(sweep: Sweep, verdict: Verdict, rate_name: str) -> str:
+    """Why the verdict's rate is not the one above it; "" where they are the same."""
+    tried, best = verdict["rate"], matched_rate(sweep)
+    if tried is None or best is None or number(tried) == number(best):
+        return ""
+    name = plain(quantity(rate_name).short)
+    take = ", so take that one" if verdict["state"] == "matched" else ""
+    return (
+        f"Judged at {name} = {number(tried)}, which calibration had arrived at before these runs. "
+        f"What they measure, {name} = {number(best)}, is the better estimate{take}; "
+        f"the two are {_off(best, tried).lstrip('+−')} apart."
+    )
 
 
 def _ratio_words(verdict: Verdict) -> str:

@@ -30,6 +30,7 @@ def match_blocks(sweep: Sweep) -> list[Block]:
         Paragraph(f"Source: {source}. Target: {target}."),
         Heading(plain(verdict["headline"])),
         Paragraph(plain(verdict["sentence"])),
+        *([Paragraph(verdict["rates"])] if verdict["rates"] else []),
     ]
     if result is None:
         return blocks

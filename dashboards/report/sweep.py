@@ -17,6 +17,7 @@ from dashboards.wording.formatting import (
     quantity_value,
     upper_first,
 )
+from dashboards.wording.pair_note import pair_note
 from dashboards.wording.plain_text import settings, symbol
 from dashboards.wording.sweep_facts import objective_metric
 from sweeps.analysis.arms import Analysis, ArmResult, Estimate, analysis
@@ -129,6 +130,7 @@ def _results(found: Analysis) -> list[Block]:
             for row in found.comparisons
         )
         caption = "Welch, p-values adjusted after Holm; errors in percentage points."
+        caption = " ".join(filter(None, (caption, pair_note(len(found.comparisons)))))
         blocks.append(Table(("arms", "difference", "p", "verdict"), cells, caption))
     if found.notes:
         blocks.append(Listing(tuple(found.notes)))

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboards.sweep_pages.overview import cost_text
-from dashboards.sweep_pages.results import half_width
+from dashboards.sweep_pages.results import best_text, standing_of_best
 from dashboards.web.links import TableLinks, pager
-from dashboards.wording.formatting import percent, plus_minus
+from dashboards.wording.formatting import percent
 from dashboards.wording.sweep_facts import Progress, objective_metric, progress
 from sweeps.figures.quantities import quantity
+from sweeps.match.result import matched_rate
 from sweeps.records import Kind, Sweep, SweepState
 from sweeps.store.store import Store
 
@@ -52,7 +53,7 @@ class Best:
     text: str
     metric: str
     n: int
-    #: "selected" as the best of several by its own results, "confirmed" once fresh seeds agree.
+    #: Of ``standing_of_best``, or "confirmed" once fresh seeds agree.
     standing: str
 
 
@@ -119,19 +120,17 @@ def _listing(
 def _sweep_row(store: Store, sweep: Sweep) -> SweepRow:
     best = None
     if sweep.best is not None:
-        metric = objective_metric(sweep)
-        half = half_width(sweep.best["sd"], sweep.best["n"])
-        text = plus_minus(metric, sweep.best["mean"], half)
-        best = Best(text, quantity(metric).name, sweep.best["n"], _standing(store, sweep))
+        name = quantity(objective_metric(sweep)).name
+        text = best_text(sweep, sweep.best)
+        best = Best(text, name, sweep.best["n"], _standing(store, sweep))
     cost = cost_text(sweep) if sweep.trial_seconds else "–"
     return SweepRow(sweep, progress(sweep), best, list(sweep.space), cost)
 
 
 def _standing(store: Store, sweep: Sweep) -> str:
-    if sweep.confirms:
-        return "on fresh seeds"
-    if not sweep.state.is_finished():
-        return "selected"
+    standing = standing_of_best(sweep)
+    if standing != "selected" or not sweep.state.is_finished():
+        return standing
     done = any(one.state == SweepState.COMPLETE for one in store.confirmations(sweep.id))
     return "confirmed" if done else "selected"
 
@@ -145,7 +144,7 @@ def _match_row(sweep: Sweep) -> MatchRow:
         sweep=sweep,
         verdict=str(verdict.get("state", "")),
         rate_name=str(result.get("rate_name", "alpha_v")),
-        rate=verdict.get("rate"),
+        rate=matched_rate(sweep) if verdict else None,
         criterion=str(result.get("criterion") or sweep.criterion or "–").replace("_", " "),
         inside=percent(verdict.get("fraction_inside")),
         progress=f"{percent(done)}{stage}",

@@ -1,7 +1,7 @@
 """The top of a sweep's page: main facts and buttons."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from dashboards.sweep_pages.buttons import actions, retry_note
-from dashboards.sweep_pages.results import half_width
-from dashboards.wording.formatting import config_value, duration, moment, number, plus_minus
+from dashboards.sweep_pages.results import best_text, standing_of_best
+from dashboards.wording.formatting import choice_word, config_value, duration, moment, number
 from dashboards.wording.sweep_facts import (
     mlflow_experiment,
     objective_metric,
@@ -20,6 +20,11 @@ from dashboards.wording.sweep_facts import (
 from sweeps.figures.quantities import quantity
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.store import Store
+from worker.config.train_config import TrainConfig
+
+#: Fields of the config that the card about the data shows, and those that size a network.
+_TRAINED = ("dataset", "network", "depth", "widen_factor")
+_SIZE = ("depth", "widen_factor")
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,9 @@ def _confirmation_fact(confirming: Sweep) -> Fact:
     best = confirming.best
     if best is None:
         return Fact("Confirmation", confirming.state.value, link, wide=True)
-    metric = objective_metric(confirming)
     return Fact(
-        f"{quantity(metric).name} on fresh seeds".capitalize(),
-        plus_minus(metric, best["mean"], half_width(best["sd"], best["n"])),
+        f"{quantity(objective_metric(confirming)).name} on fresh seeds".capitalize(),
+        best_text(confirming, best),
         Markup("n = {}: {}").format(best["n"], link),
         chip="confirmed" if confirming.state == SweepState.COMPLETE else confirming.state.value,
         wide=True,
@@ -84,19 +88,17 @@ def cost_fact(sweep: Sweep) -> Fact:
 
 
 def best_fact(sweep: Sweep) -> Fact:
-    """The best point by its mean, marked "selected": it was chosen by the numbers it shows."""
-    metric = objective_metric(sweep)
-    label = f"Best {quantity(metric).name}"
+    """The best point by its mean, with how far that is to be trusted."""
+    label = f"Best {quantity(objective_metric(sweep)).name}"
     best = sweep.best
     if best is None:
         return Fact(label, "–", "no point has finished", wide=True)
-    half = half_width(best["sd"], best["n"])
-    detail = Markup("point {}, n = {}: {}").format(
-        best["point"], best["n"], settings_text(best["params"])
-    )
-    # A confirmation's points were chosen elsewhere, on other seeds.
-    chip = "on fresh seeds" if sweep.confirms else "selected"
-    return Fact(label, plus_minus(metric, best["mean"], half), detail, chip=chip, wide=True)
+    standing = standing_of_best(sweep)
+    seeds = f"n = {best['n']}"
+    if standing == "provisional":
+        seeds = f"{best['n']} of {sweep.replicates} seeds so far"
+    detail = Markup("point {}, {}: {}").format(best["point"], seeds, settings_text(best["params"]))
+    return Fact(label, best_text(sweep, best), detail, chip=standing, wide=True)
 
 
 def time_facts(sweep: Sweep) -> tuple[Fact, ...]:
@@ -115,8 +117,6 @@ def time_facts(sweep: Sweep) -> tuple[Fact, ...]:
 
 def _search_facts(sweep: Sweep) -> tuple[Fact, ...]:
     scheduler = (sweep.scheduler or {}).get("kind")
-    base = sweep.base
-    network = f"WRN-{base.get('depth', 22)}-{config_value(base.get('widen_factor', 7.5))}"
     return (
         Fact(
             "Search",
@@ -124,8 +124,42 @@ def _search_facts(sweep: Sweep) -> tuple[Fact, ...]:
             f"pruned by {scheduler}" if scheduler else "nothing is pruned",
         ),
         Fact("Seeds per point", number(sweep.replicates), f"{resources_text(sweep)} per trial"),
-        Fact("Data", str(base.get("dataset", "cifar10")), network),
+        *_data_fact(sweep),
     )
+
+
+def _data_fact(sweep: Sweep) -> tuple[Fact, ...]:
+    """The data set and the network; nothing where the training has neither."""
+    base = sweep.base
+    if base.keys() <= TrainConfig.model_fields.keys():
+        # A stored spec holds what was typed; the rest has the default of the config.
+        base = {name: TrainConfig.model_fields[name].default for name in _TRAINED} | base
+    data = _words(sweep, base, "dataset")
+    network = _network(sweep, base)
+    if data:
+        return (Fact("Data", data, network),)
+    return (Fact("Network", network),) if network else ()
+
+
+def _network(sweep: Sweep, base: Mapping[str, Any]) -> str:
+    """``WRN-10-1``, ``MLP, 2 × 64 units``, or a registered network's name; "" for none."""
+    name = _words(sweep, base, "network")
+    varied = [quantity(field).name for field in _SIZE if field in sweep.space]
+    if varied:
+        return f"{name}, {' and '.join(varied)} varied"
+    depth, k = (base.get(field) for field in _SIZE)
+    if depth is None or k is None:
+        return name
+    if name == "wrn":
+        return f"WRN-{depth}-{config_value(k)}"
+    return f"MLP, {depth} × {round(64 * k)} units" if name == "mlp" else name
+
+
+def _words(sweep: Sweep, base: Mapping[str, Any], field: str) -> str:
+    """A field's value, or its choices where the sweep varies it; "" where there is none."""
+    if field in sweep.space:
+        return " or ".join(map(choice_word, sweep.space[field].get("values", ())))
+    return str(base.get(field) or "")
 
 
 def mirror_problem(sweep: Sweep) -> str:

@@ -10,10 +10,17 @@ from markupsafe import Markup
 from dashboards.plots.sweep import Trend
 from dashboards.web.point_cache import kept
 from dashboards.wording.differing_fields import Differing, differing_fields
-from dashboards.wording.formatting import choice_word, difference_with_interval, estimate, number
+from dashboards.wording.formatting import (
+    choice_word,
+    difference_with_interval,
+    estimate,
+    mean_text,
+    number,
+)
+from dashboards.wording.pair_note import pair_note
 from dashboards.wording.sweep_facts import objective_metric, settings_text
-from ndadam.statistics.inference import t_quantile
 from sweeps.analysis.arms import MAX_COMPARED, ArmResult, Comparison, analysis
+from sweeps.analysis.intervals import ends_of_mean
 from sweeps.analysis.sensitivity import SensitivityBin, sensitivity
 from sweeps.figures.quantities import quantity
 from sweeps.figures.sweep import Setting, is_number, optimizer_of
@@ -41,7 +48,8 @@ class ArmRow:
     points: int
     diverged: int
     point: int
-    selected: bool
+    #: "selected", "provisional", or "" where the arm has a single point.
+    standing: str
     settings: Markup
 
 
@@ -56,11 +64,26 @@ class ComparisonRow:
     verdict: str
 
 
-def half_width(sd: float | None, n: int) -> float | None:
-    """Half of the 95 % t-interval of a mean over ``n`` seeds; None for a single seed."""
-    if sd is None or n < 2:
-        return None
-    return t_quantile(0.975, n - 1) * sd / math.sqrt(n)
+def best_text(sweep: Sweep, best: Mapping[str, Any]) -> str:
+    """The mean of a sweep's best point with its interval."""
+    metric = objective_metric(sweep)
+    ends = ends_of_mean(metric, best["mean"], best["sd"], best["n"])
+    return mean_text(metric, best["mean"], *ends)
+
+
+def standing_of_best(sweep: Sweep) -> str:
+    """How far the best point is to be trusted.
+
+    "provisional" while some of its seeds have yet to end, "on fresh seeds" in a confirmation, whose
+    points were chosen elsewhere, else "selected": by the very numbers that it shows.
+    """
+    n = (sweep.best or {}).get("n", 0)
+    return _standing(sweep, n, "on fresh seeds" if sweep.confirms else "selected")
+
+
+def _standing(sweep: Sweep, n: int, whole: str) -> str:
+    """``whole`` for a point with all of its seeds, or of a sweep that trains no more of them."""
+    return "provisional" if n < sweep.replicates and not sweep.state.is_finished() else whole
 
 
 def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
@@ -80,6 +103,7 @@ def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
         "arms": [_arm_row(sweep, arm) for arm in arms],
         "shows_test_error": any(arm.test_error for arm in arms) and found.metric != "test_error",
         "comparisons": [_comparison_row(row) for row in found.comparisons],
+        "pair_note": pair_note(len(found.comparisons)),
         "notes": found.notes if arms else [],
         "differing": kept(store, sweep, "differing", lambda: _differing(store, sweep, arms)),
     }
@@ -110,7 +134,7 @@ def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
         points=arm.points,
         diverged=arm.points_diverged,
         point=arm.point,
-        selected=arm.selected,
+        standing=_standing(sweep, arm.objective.n, "selected" if arm.selected else ""),
         settings=settings_text(rest),
     )
 

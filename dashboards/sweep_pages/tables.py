@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.sweep_pages.results import half_width
+from dashboards.sweep_pages.results import standing_of_best
 from dashboards.web.links import Pager, TableLinks, pager
+from sweeps.analysis.intervals import ends_of_mean
 from sweeps.records import Point, Sweep, Trial, TrialState
 from sweeps.store.store import Store
 
@@ -24,12 +25,13 @@ class Column:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A point of the leaderboard. ``half`` is half its 95 % interval, in the objective's unit."""
+    """A point of the leaderboard, with its 95 % interval over seeds."""
 
     number: int
     params: dict[str, Any]
     mean: float | None
-    half: float | None
+    low: float | None
+    high: float | None
     sd: float | None
     n: int
     state: str
@@ -42,7 +44,9 @@ class Leaderboard:
     points: list[BoardRow]
     columns: list[Column]
     sort: str
+    #: Number of the best point, and how far it is to be trusted.
     selected: int | None
+    standing: str
     page_sort: str
     part_sort: str
     self_part: str
@@ -56,10 +60,11 @@ def leaderboard(store: Store, sweep: Sweep, here: str, sort: str, cursor: str) -
     query = {"sort": sort, "cursor": cursor}
     links = TableLinks(here, "#leaderboard-title", f"{here}/parts/leaderboard", query)
     return Leaderboard(
-        points=[_row(point) for point in found.items],
+        points=[_row(sweep, point) for point in found.items],
         columns=_columns(sweep, found.items, BOARD_COLUMNS),
         sort=order,
         selected=(sweep.best or {}).get("point"),
+        standing=standing_of_best(sweep),
         page_sort=f"{here}?sort=",
         part_sort=f"{here}/parts/leaderboard?sort=",
         self_part=links.part_with(),
@@ -67,10 +72,17 @@ def leaderboard(store: Store, sweep: Sweep, here: str, sort: str, cursor: str) -
     )
 
 
-def _row(point: Point) -> BoardRow:
-    half = half_width(point.sd, point.n)
+def _row(sweep: Sweep, point: Point) -> BoardRow:
+    low, high = ends_of_mean(sweep.objective.metric, point.mean, point.sd, point.n)
     return BoardRow(
-        point.number, point.params, point.mean, half, point.sd, point.n, point.state.value
+        number=point.number,
+        params=point.params,
+        mean=point.mean,
+        low=low,
+        high=high,
+        sd=point.sd,
+        n=point.n,
+        state=point.state.value,
     )
 
 

@@ -73,7 +73,7 @@ def _environment() -> Environment:
         "asset": asset_url,
         "caption": formatting.caption,
         "control_id": control_id,
-        "plus_minus": formatting.plus_minus,
+        "mean_text": formatting.mean_text,
         "quantity": quantity,
         "quantity_value": formatting.quantity_value,
     }

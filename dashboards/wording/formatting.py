@@ -44,21 +44,29 @@ def quantity_value(key: str, value: float | None) -> str:
     return number(value)
 
 
-def plus_minus(key: str, mean: float | None, half: float | None) -> str:
-    """``mean ± half-width`` in the unit of ``key``; only the mean where there is no spread."""
-    if mean is None or half is None or not math.isfinite(half):
+def mean_text(key: str, mean: float | None, low: float | None, high: float | None) -> str:
+    """A mean with its interval in the unit of ``key``; only the mean where there is no spread.
+
+    Of an error ``5.38 (0.65 to 33.26) %``, since the ends lie unequally far off, else
+    ``1.27 ± 0.03``.
+    """
+    if mean is None or low is None or high is None or not math.isfinite(high - low):
         return quantity_value(key, mean)
     what = quantity(key)
     if what.is_fraction:
-        return f"{what.shown(mean):z.2f} ± {what.shown(half):.2f}\N{NARROW NO-BREAK SPACE}%"
-    return f"{number(mean)} ± {number(half, 2)}"
+        shown = what.shown
+        text = with_interval(_two_decimals, shown(mean), shown(low), shown(high))
+        return f"{text}\N{NARROW NO-BREAK SPACE}%"
+    return f"{number(mean)} ± {number(high - mean, 2)}"
+
+
+def _two_decimals(value: float) -> str:
+    return f"{value:z.2f}"
 
 
 def estimate(key: str, found: Mean | None) -> str:
-    """A mean with half of its interval, in the unit of ``key``."""
-    if found is None:
-        return NOTHING
-    return plus_minus(key, found.mean, None if found.high is None else found.high - found.mean)
+    """A mean with its interval, in the unit of ``key``."""
+    return NOTHING if found is None else mean_text(key, found.mean, found.low, found.high)
 
 
 def interval(key: str, low: float | None, high: float | None) -> str:

@@ -7,7 +7,7 @@ Long correlated series, one value per step, belong to ``ndadam.statistics.blocke
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean, stdev
 from typing import Literal
@@ -23,6 +23,8 @@ __all__ = [
     "compare",
     "detectable_difference",
     "equivalence_of_logs",
+    "fraction_ends",
+    "fraction_interval",
     "holm",
     "mean_interval",
     "non_inferiority",
@@ -75,6 +77,48 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Me
     sd = stdev(values)
     half = t_quantile((1 + confidence) / 2, n - 1) * sd / math.sqrt(n)
     return MeanInterval(n, mean, sd, mean - half, mean + half, confidence)
+
+
+def fraction_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> MeanInterval:
+    """Mean of independent fractions, such as errors (one per seed), with the interval of
+    ``fraction_ends``: neither end leaves 0..1.
+
+    Raises ValueError for no values and for values outside 0..1.
+    """
+    found = mean_interval(values, confidence)
+    if not all(0 <= value <= 1 for value in values):
+        raise ValueError(f"fractions must be within 0 and 1, got {list(values)}")
+    if found.sd is None:
+        return found
+    low, high = fraction_ends(found.mean, found.sd, found.n, confidence)
+    return replace(found, low=low, high=high)
+
+
+def fraction_ends(
+    mean: float, sd: float, n: int, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """Ends of the t-interval of a mean fraction on the logit scale, by the delta method.
+
+    With m the mean and s = sd / sqrt(n): logit(m) ± t s / (m (1 - m)), transformed back. R's
+    ``survey::svyciprop(method = "logit")`` computes the same. For a small spread it is the
+    symmetric interval; for a large one it covers more often than that one and stays within 0..1
+    (docs/sweeps.md has both, simulated).
+
+    Args:
+        mean: Within 0..1.
+        sd: Standard deviation of the values.
+        n: Number of values, at least 2.
+        confidence: Of the interval.
+    """
+    half = t_quantile((1 + confidence) / 2, n - 1) * sd / math.sqrt(n)
+    if half == 0 or not 0 < mean < 1:
+        return mean, mean
+    middle, reach = math.log(mean / (1 - mean)), half / (mean * (1 - mean))
+    return _logistic(middle - reach), _logistic(middle + reach)
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 # --- Two arms ------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ndadam.statistics.inference import detectable_difference, mean_interval
+from ndadam.statistics.inference import detectable_difference
 from sweeps.analysis.formatting import arm_name
+from sweeps.analysis.intervals import mean_over_seeds
 from sweeps.analysis.sensitivity import Sensitivity, sensitivity
 from sweeps.analysis.verdicts import Pair, Sample, Unlike, judged, sorted_pairs
 from sweeps.errors import InvalidFilter
@@ -34,7 +35,9 @@ _OPEN = (TrialState.WAITING, TrialState.RUNNING)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95 % t-interval; no interval from a single seed."""
+    """A mean over seeds with its 95 % t-interval (of an error, on the logit scale); none from a
+    single seed.
+    """
 
     mean: float
     sd: float | None
@@ -142,11 +145,11 @@ def analysis(store: Store, sweep_id: str, arms: Sequence[str] | None = None) -> 
     )
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """Return the mean of values with its interval; None for no values."""
+def estimate(metric: str, values: Sequence[float]) -> Estimate | None:
+    """Return the mean of a metric's values with its interval; None for no values."""
     if not values:
         return None
-    interval = mean_interval(values)
+    interval = mean_over_seeds(metric, values)
     return Estimate(interval.mean, interval.sd, interval.n, interval.low, interval.high)
 
 
@@ -239,8 +242,8 @@ def _arm(
         point=None if best is None else best.number,
         params={} if best is None else best.params,
         selected=len(points) > 1 and best is not None,
-        objective=estimate(values),
-        test_error=estimate(test) if objective.metric != _TEST else estimate(values),
+        objective=estimate(objective.metric, values),
+        test_error=estimate(_TEST, values if objective.metric == _TEST else test),
         objective_values=values,
         test_error_values=test,
     )

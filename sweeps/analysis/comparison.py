@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ndadam.statistics.inference import mean_interval, non_inferiority
+from ndadam.statistics.inference import non_inferiority
 from sweeps.analysis.compared_arms import Arm, ArmRef, collect, metric_of
+from sweeps.analysis.intervals import mean_over_seeds
 from sweeps.analysis.verdicts import (
     Judged,
     Pair,
@@ -192,7 +193,7 @@ def _row(found: Judged, margin: float | None, *, maximize: bool) -> dict[str, An
 
 def _arm_row(arm: Arm, metric: str) -> dict[str, Any]:
     values = arm.values(metric)
-    interval = mean_interval(values) if values else None
+    interval = mean_over_seeds(metric, values) if values else None
     return {
         "label": arm.label,
         "sweep": arm.sweep.id,

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from worker.config.training import FRACTIONS
@@ -18,10 +19,12 @@ Write = Callable[[float], str]
 
 
 class Mean(Protocol):
-    """A mean with the upper end of its interval; None where there is no interval."""
+    """A mean with its interval; ends are None where there is no interval."""
 
     @property
     def mean(self) -> float: ...
+    @property
+    def low(self) -> float | None: ...
     @property
     def high(self) -> float | None: ...
 
@@ -90,12 +93,17 @@ def metric_with_unit(metric: str, value: float, unit: str = "") -> str:
 
 
 def estimate_text(metric: str, found: Mean | None) -> str:
-    """A mean with half of its 95 % interval, "4.14 ± 0.30", in the unit of the metric's title."""
+    """A mean with its 95 % interval in the unit of the metric's title.
+
+    An error has both ends, "4.14 (3.85 to 4.45)": they lie unequally far off. Other metrics have
+    half of the interval, "1.27 ± 0.03".
+    """
     if found is None:
         return NOTHING
-    text = metric_value(metric, found.mean)
-    half = None if found.high is None else found.high - found.mean
-    return text if half is None else f"{text} ± {metric_value(metric, half)}"
+    write = partial(metric_value, metric)
+    if is_error(metric) or found.low is None or found.high is None:
+        return with_interval(write, found.mean, found.low, found.high)
+    return f"{write(found.mean)} ± {write(found.high - found.mean)}"
 
 
 def word(value: Any, digits: int = 4) -> str:

@@ -19,7 +19,7 @@ from sweeps.analysis.table import Format, Table, to_csv, written
 
 
 def result_table(analysis: Analysis, form: Format = "text") -> str:
-    """Return a row per arm: mean ± half the 95 % interval over seeds, errors in percent."""
+    """Return a row per arm: mean with its 95 % interval over seeds, errors in percent."""
     columns = [analysis.metric] + ([] if analysis.metric == "test_error" else ["test_error"])
     head = ("arm", *map(metric_title, columns), "seeds", "points", "chosen params")
     rows = tuple(_row(arm, columns) for arm in analysis.arms)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ndadam.statistics.inference import mean_interval
+from sweeps.analysis.intervals import mean_over_seeds
 from sweeps.records import Point, Sweep, TrialState
 from sweeps.spec.domains import same
 
@@ -58,12 +58,13 @@ def sensitivity(
         members = [point for point in points if field in point.params]
         if members and only in (None, field):
             log = bool(domain.get("log", False))
-            found.append(Sensitivity(field, log, _bins(field, domain, members, log=log)))
+            bins = _bins(sweep.objective.metric, field, domain, members, log=log)
+            found.append(Sensitivity(field, log, bins))
     return found
 
 
 def _bins(
-    field: str, domain: Mapping[str, Any], points: Sequence[Point], *, log: bool
+    metric: str, field: str, domain: Mapping[str, Any], points: Sequence[Point], *, log: bool
 ) -> list[SensitivityBin]:
     at_value: dict[str, list[Point]] = {}
     for point in points:
@@ -75,7 +76,7 @@ def _bins(
             groups.sort(key=lambda group: place.get(same(group[0]), len(place)))
         else:
             groups.sort(key=lambda group: group[0])
-        return [_bin(members, value=value) for value, members in groups]
+        return [_bin(metric, members, value=value) for value, members in groups]
     edges = _edges(domain["low"], domain["high"], log=log)
     bins: list[list[Point]] = [[] for _ in range(BINS)]
     for point in points:
@@ -83,7 +84,7 @@ def _bins(
         if edges[0] <= value <= edges[-1]:
             bins[min(bisect.bisect_right(edges, value) - 1, BINS - 1)].append(point)
     return [
-        _bin(members, low=low, high=high)
+        _bin(metric, members, low=low, high=high)
         for members, (low, high) in zip(bins, itertools.pairwise(edges), strict=True)
     ]
 
@@ -99,6 +100,7 @@ def _edges(low: float, high: float, *, log: bool) -> list[float]:
 
 
 def _bin(
+    metric: str,
     points: Sequence[Point],
     *,
     value: Any = None,
@@ -106,7 +108,7 @@ def _bin(
     high: float | None = None,
 ) -> SensitivityBin:
     means = [point.mean for point in points if point.mean is not None]
-    interval = mean_interval(means) if means else None
+    interval = mean_over_seeds(metric, means) if means else None
     return SensitivityBin(
         value=value,
         low=low,

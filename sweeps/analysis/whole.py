@@ -35,8 +35,10 @@ def _confirmed(store: Store, sweep: Sweep) -> list[dict[str, Any]]:
     for point in store.all_points(sweep.id):
         trials = list(store.all_trials(sweep.id, point=point.number))
         complete = complete_trials(trials)
-        objective = estimate([t.objective for t in complete if t.objective is not None])
-        test = estimate([t.metrics["test_error"] for t in complete if "test_error" in t.metrics])
+        values = [t.objective for t in complete if t.objective is not None]
+        read = [t.metrics["test_error"] for t in complete if "test_error" in t.metrics]
+        objective = estimate(sweep.objective.metric, values)
+        test = estimate("test_error", read)
         rows.append(
             {
                 "sweep": sweep.id,

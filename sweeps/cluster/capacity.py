@@ -126,6 +126,14 @@ def why_not(cpus: float, gpus: float, shape: ClusterShape | None) -> Refusal | N
     return Refusal("resources.gpus" if gpus > most else "resources.cpus", asked)
 
 
+def occupied(cpus: float, gpus: float, free: ClusterShape, others: int) -> str:
+    """Say why no such trial fits now, with ``others`` trials of other sweeps running."""
+    asked = f"a trial asks for {_words(cpus, gpus)}, and {free.describe()} are free"
+    if not others:
+        return f"{asked}; no other sweep has a trial running, so another program holds the rest"
+    return f"{asked}; other sweeps have {others} trial{'' if others == 1 else 's'} running"
+
+
 def can_run(spec: Any, shape: ClusterShape | None) -> Refusal | None:
     """``why_not`` for a SweepSpec or a MatchSpec."""
     return why_not(spec.resources.cpus, spec.resources.gpus, shape)

@@ -101,6 +101,8 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._stop: Stop | None = None
         self._stop_since = math.inf
+        #: Workers that Ray is starting and that have taken no trial yet, as Tune last said.
+        self.workers_starting = 0
         #: What the proposer knows, at most ``_RESULT_AGE`` old.
         self.result: dict[str, Any] | None = None
         self._result_told = 0

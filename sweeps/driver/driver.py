@@ -92,6 +92,7 @@ class Driver:
             self._dispatcher,
             leaving=self._leaving,
             analyse=self._current_result,
+            no_room=self._no_room,
             on_lost=self._on_lost,
             on_last_moment=self.end,
         )
@@ -155,6 +156,13 @@ class Driver:
 
     def _view(self) -> View:
         return View(cluster.shape(), cluster.free(), self._store.demands())
+
+    def _no_room(self) -> str:
+        asked, view = self._plan.resources, self._view()
+        if view.free.fits(asked.cpus, asked.gpus):
+            return ""
+        others = sum(d.running for d in view.demands if d.sweep_id != self._claim.sweep_id)
+        return capacity.occupied(asked.cpus, asked.gpus, view.free, others)
 
     def _wait_for_resources(self) -> bool:
         """Wait until a trial can run at all; False if told to stop before."""

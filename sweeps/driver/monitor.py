@@ -23,7 +23,7 @@ _STARVED = 5.0
 #: Between the end of the trials' grace and the end of the sweep, whatever Tune still does.
 _LAST_MOMENT = 1.5
 
-_BUSY = "waiting for resources: busy with other trials"
+_PLACING = "waiting for Ray: there is room, and it has yet to place a worker there"
 
 
 class Watcher:
@@ -37,17 +37,19 @@ class Watcher:
         *,
         leaving: threading.Event,
         analyse: Callable[[], dict[str, Any] | None],
+        no_room: Callable[[], str],
         on_lost: Callable[[LeaseLost], None],
         on_last_moment: Callable[[], None],
     ) -> None:
-        """``on_lost`` is called if another driver has the sweep, ``on_last_moment`` when a stop
-        takes too long.
+        """``no_room`` says why no trial fits on the cluster now, "" if one does. ``on_lost`` is
+        called if another driver has the sweep, ``on_last_moment`` when a stop takes too long.
         """
         self._store = store
         self._claim = claim
         self._dispatcher = dispatcher
         self._leaving = leaving
         self._analyse = analyse
+        self._no_room = no_room
         self._on_lost = on_lost
         self._on_last_moment = on_last_moment
         self._over = threading.Event()
@@ -57,6 +59,7 @@ class Watcher:
         self._reason = self._to_say = ""
         self._grace_over_at: float | None = None
         self._fed_at = time.monotonic()
+        self._has_starved = False
         self._next_result = 0.0
         self._result_told = 0
 
@@ -122,10 +125,21 @@ class Watcher:
         now = time.monotonic()
         if not self._dispatcher.is_starved:
             self._fed_at = now
-            if self._reason == _BUSY:
+            if self._has_starved:
+                self._has_starved = False
                 self.say("")
         elif now - self._fed_at > _STARVED:
-            self.say(_BUSY)
+            self._has_starved = True
+            self.say(self._awaited())
+
+    def _awaited(self) -> str:
+        """What trials that were handed out wait for: their workers, or room for one."""
+        starting = self._dispatcher.workers_starting
+        if starting:
+            which = "a worker is" if starting == 1 else f"{starting} workers are"
+            return f"{which} starting: Python, torch and what they train are imported"
+        reason = self._no_room()
+        return f"waiting for resources: {reason}" if reason else _PLACING
 
     def _refresh_result(self) -> None:
         now = time.monotonic()

@@ -209,6 +209,11 @@ class _WarmWorkerScheduler(_Unsaved, FIFOScheduler):  # type: ignore[misc]
                 self._controller._update_trial_queue
             )
 
+    @property
+    def num_placed(self) -> int:
+        """Workers that have a place on the cluster, with or without a trial."""
+        return int(getattr(getattr(self._controller, "_actor_manager", None), "num_live_actors", 0))
+
     def put_away(self) -> None:
         """End workers that have had no trial for too long: others may be waiting for the place."""
         cache = getattr(self._controller, "_actor_cache", None)
@@ -297,6 +302,8 @@ class _Reporter(_Unsaved, tune.Callback):  # type: ignore[misc]
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **_: Any) -> None:
         """Find trials that Tune ended without calling back: their worker could not be reused."""
         self._warm_workers.put_away()
+        # Only read while no trial has a worker: all of them are still starting then.
+        self._dispatcher.workers_starting = self._warm_workers.num_placed
         if self._runs and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._dispatcher.look()

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ndadam.statistics.inference import Difference, mean_interval, non_inferiority, welch
+from ndadam.statistics.inference import Difference, non_inferiority, welch
 from sweeps.analysis.formatting import figures, is_error, signed_figures
+from sweeps.analysis.intervals import mean_over_seeds
 from sweeps.match.result import ComparisonFindings, Interval
 from sweeps.records import Trial
 from sweeps.spec.model import SpecModel
@@ -48,8 +49,8 @@ def compared(
     return ComparisonFindings(
         metric=rule.metric,
         margin=rule.margin,
-        source=_interval(b),
-        target=_interval(a),
+        source=_interval(rule.metric, b),
+        target=_interval(rule.metric, a),
         difference=Interval(value=difference.difference, low=difference.low, high=difference.high),
         non_inferior=verdict.shown,
         seeds=[trial.seed for trial in targets],
@@ -57,8 +58,8 @@ def compared(
     )
 
 
-def _interval(values: Sequence[float]) -> Interval:
-    found = mean_interval(values)
+def _interval(metric: str, values: Sequence[float]) -> Interval:
+    found = mean_over_seeds(metric, values)
     return Interval(value=found.mean, low=found.low, high=found.high)
 
 

@@ -184,3 +184,17 @@ class MatchResult(TypedDict):
 def result_of(sweep: Sweep) -> MatchResult | None:
     """What a stored match found so far; None before its first trial ended."""
     return cast("MatchResult | None", sweep.result or None)
+
+
+def matched_rate(sweep: Sweep) -> float | None:
+    """The best estimate of the rate: measured, else the verdict's, else predicted."""
+    result = result_of(sweep)
+    if result is None:
+        return None
+    chosen = next((row for row in result["criteria"] if row["chosen"]), None)
+    if chosen is not None and chosen["measured"] is not None:
+        return chosen["measured"]["value"]
+    verdict = result["verdict"]
+    if verdict is not None and verdict["rate"] is not None:
+        return verdict["rate"]
+    return None if chosen is None else chosen["predicted"] or chosen["closed_form"]

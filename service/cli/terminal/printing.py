@@ -54,7 +54,12 @@ def _best(sweep: SweepOut) -> str:
         return NOTHING
     metric = objective_of(sweep.spec).metric
     unit = (sweep.spec.get("metrics") or {}).get(metric, {}).get("unit", "")
-    return escape(metric_with_unit(metric, sweep.best.mean, unit))
+    text = metric_with_unit(metric, sweep.best.mean, unit)
+    wanted = sweep.spec.get("replicates") or 1
+    if sweep.best.n < wanted and not sweep.state.is_finished():
+        # More of its seeds are to come, and the mean will move.
+        text += f", {sweep.best.n} of {wanted} seeds"
+    return escape(text)
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:
@@ -196,8 +201,8 @@ def _range(interval: dict[str, Any] | None) -> str:
 
 
 def print_results(console: Console, found: FindingsOut) -> None:
-    """Print a row for each arm: mean ± half the 95 % interval over seeds, errors in percent."""
-    titles = (f"{metric_title(metric)} ± 95 %" for metric in (found.metric, "test_error"))
+    """Print a row for each arm: mean with its 95 % interval over seeds, errors in percent."""
+    titles = (f"{metric_title(metric)} (95 %)" for metric in (found.metric, "test_error"))
     table = Table("arm", *titles, "seeds", "point", box=None)
     for arm in found.arms:
         table.add_row(

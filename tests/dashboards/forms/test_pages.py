@@ -394,3 +394,66 @@ class TestMatchForm:
         assert target("/matches/new?preset=quickstart") == "/sweeps/new?preset=quickstart"
         assert target(f"/matches/new?source={seeded.sweep}") == f"/sweeps/new?source={seeded.sweep}"
         assert "Ready to submit" in client.get("/matches/new?preset=quickstart-match").text
+
+
+class TestOpening:
+    """What a new user sees before anything was typed."""
+
+    @pytest.mark.parametrize("place", ["sweeps", "matches"])
+    def test_an_empty_form_opens_without_a_mistake(self, client: TestClient, place: str) -> None:
+        html = client.get(f"/{place}/new").text
+
+        assert 'class="problems"' not in html
+        assert "problem to fix" not in html
+        assert re.findall(r'class="why"[^>]*>[^<]+<', html) == []
+        assert '<a href="#field-name">name</a>: what to call the ' in html
+
+    def test_what_is_there_is_estimated_before_it_has_a_name(self, form_client: TestClient) -> None:
+        html = form_client.post("/sweeps/validate", data={**VALID, "name": ""}).text
+
+        assert "Ready when this is filled in" in html
+        assert "4 points × 3 seeds" in html
+        assert reason_at(html, "name") == ""
+
+    def test_without_a_name_it_cannot_be_submitted(
+        self, form_client: TestClient, empty_store: Store
+    ) -> None:
+        sent = {**VALID, "name": "", "action": "create"}
+        refused = form_client.post("/sweeps/new", data=sent)
+
+        assert refused.status_code == 422
+        assert "name should have at least 1 character" in reason_at(refused.text, "name")
+        assert "1 problem to fix" in refused.text
+        assert empty_store.list_sweeps().items == []
+
+    def test_a_name_in_the_yaml_is_a_name(self, form_client: TestClient) -> None:
+        sent = {**VALID, "name": "", "rest": "name: from-yaml"}
+
+        assert "Ready to submit" in form_client.post("/sweeps/validate", data=sent).text
+
+
+class TestNetwork:
+    @pytest.mark.parametrize("place", ["sweeps", "matches"])
+    def test_it_has_a_control_with_every_registered_network(
+        self, client: TestClient, place: str
+    ) -> None:
+        html = client.get(f"/{place}/new").text
+        control = re.search(r'<select id="field-base-network".*?</select>', html, re.DOTALL)
+
+        assert control is not None
+        assert re.findall(r"<option[^>]*>([^<]*)", control[0]) == ["– (wrn)", "mlp", "wrn"]
+        assert "wrn: 6n + 4 layers; mlp: hidden layers" in html
+
+    def test_a_perceptron_may_be_of_any_depth(self, form_client: TestClient) -> None:
+        sent = {**VALID, "base.network": "mlp", "base.depth": "2"}
+
+        assert "Ready to submit" in form_client.post("/sweeps/validate", data=sent).text
+
+
+def test_a_field_that_varies_offers_no_default_in_its_fixed_control(client: TestClient) -> None:
+    html = client.get("/sweeps/new?preset=quickstart").text
+    control = re.search(r'<select id="field-base-optimizer".*?</option>', html, re.DOTALL)
+
+    assert control is not None
+    assert "– (varies below)" in control[0]
+    assert re.search(r'id="field-base-alpha-v"[^>]*placeholder="varies below"', html)

@@ -4,10 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from dashboards.plots.scales import scale_of
 from dashboards.plots.sweep import sensitivity
-from dashboards.sweep_pages.results import MAX_SETTINGS, half_width, settings, trend
+from dashboards.sweep_pages.results import MAX_SETTINGS, settings, trend
+from dashboards.wording.pair_note import pair_note
+from sweeps.analysis.verdicts import Sample, judged, sorted_pairs
 from sweeps.records import Point, Sweep, TrialState
 from tests.dashboards.conftest import Seeded
 
@@ -126,10 +129,28 @@ def test_of_very_many_points_an_even_part_and_the_best_are_drawn(sweep: Sweep) -
     assert 4 in [setting.point for setting in drawn]
 
 
-@pytest.mark.parametrize(
-    ("sd", "n", "half"),
-    [(0.1, 3, 0.24841), (0.1, 2, 0.89846), (None, 3, None), (0.1, 1, None)],
-)
-def test_half_an_interval_is_student_s(sd: float | None, n: int, half: float | None) -> None:
-    # t(0.975, 2) = 4.30265, t(0.975, 1) = 12.7062.
-    assert half_width(sd, n) == (None if half is None else pytest.approx(half, rel=1e-4))
+class TestPairs:
+    def test_the_page_says_that_an_interval_is_its_pair_s_own_and_p_is_holm_s(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        for address in (f"/sweeps/{seeded.sweep}", f"/compare?arm={seeded.sweep}"):
+            text = client.get(address).text
+
+            assert "95 % interval of the pair" in text
+            assert "p, all pairs (Holm)" in text
+            assert "Each interval holds for its pair alone; p is corrected for all 3 pairs" in text
+
+    def test_an_interval_may_exclude_zero_beside_not_shown(self) -> None:
+        # Three arms of three seeds: p = 0.03 alone, 0.09 after Holm.
+        arms = {"a": [1.0, 1.1, 1.2], "b": [1.3, 1.4, 1.52], "c": [1.15, 1.25, 1.33]}
+        config: dict[str, list[Any]] = {}
+        samples = [Sample(k, "train_loss", v, [0, 1, 2], config) for k, v in arms.items()]
+        pairs, _ = sorted_pairs(samples)
+
+        found = judged(pairs)[0]
+
+        assert found.difference.high < 0
+        assert found.verdict == "not shown"
+
+    def test_a_single_pair_needs_no_word_on_it(self) -> None:
+        assert pair_note(1) == ""

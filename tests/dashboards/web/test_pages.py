@@ -1,6 +1,8 @@
 """Pages through the whole application over a seeded store, without a browser."""
 
+import math
 import re
+from html import unescape
 
 import pytest
 from starlette.testclient import TestClient
@@ -26,7 +28,7 @@ class TestLists:
         assert best is not None
         assert rows[2][1] == "complete all done"
         assert rows[2][2] == "30 / 30"
-        assert rows[2][3].startswith(f"{100 * best['mean']:.2f} ±")
+        assert rows[2][3].startswith(f"{100 * best['mean']:.2f} (")
         assert "% selected validation error, n = 3" in rows[2][3].replace(
             "\N{NARROW NO-BREAK SPACE}", " "
         )
@@ -70,7 +72,8 @@ class TestLists:
 
         assert row[0] == "sgd-to-ndadam"
         assert row[2] == "matched"
-        assert row[3] == "α v = 0.0492"
+        # What the verdict's runs measure, as on the page of the match; they trained at 0.0492.
+        assert row[3] == "α v = 0.04975"
 
 
 class TestSweepPage:
@@ -83,7 +86,7 @@ class TestSweepPage:
         assert rows[0][:3] == ["Arm", "Validation error", "Test error"]
         assert {row[0] for row in rows[1:]} == {"ndadam", "sgd", "adam"}
         assert best is not None
-        assert rows[1][1].startswith(f"{100 * best['mean']:.2f} ± ")
+        assert rows[1][1].startswith(f"{100 * best['mean']:.2f} (")
         assert all(row[6].endswith("selected") for row in rows[1:])
 
     def test_optimizers_are_compared_with_a_verdict(
@@ -98,16 +101,18 @@ class TestSweepPage:
             "sgd − adam": "not shown",
         }
 
-    def test_the_interval_is_student_s_with_two_degrees_of_freedom(
+    def test_the_interval_is_student_s_on_the_logit_scale(
         self, client: TestClient, seeded: Seeded
     ) -> None:
         best = seeded.store.get_sweep(seeded.sweep).best
         assert best is not None
+        m = best["mean"]
         # t(0.975, 2) = 4.3027 (any table).
-        half = 4.3027 * best["sd"] / 3**0.5
+        reach = 4.3027 * best["sd"] / 3**0.5 / (m * (1 - m))
+        low, high = (1 / (1 + (1 - m) / m * math.exp(sign * reach)) for sign in (1, -1))
 
         assert (
-            f"{100 * best['mean']:.2f} ± {100 * half:.2f}"
+            f"{100 * m:.2f} ({100 * low:.2f} to {100 * high:.2f})"
             in client.get(f"/sweeps/{seeded.sweep}").text
         )
 
@@ -373,3 +378,12 @@ class TestMatchPage:
     ) -> None:
         assert client.get(f"/sweeps/{seeded.match}").url.path == f"/matches/{seeded.match}"
         assert client.get(f"/matches/{seeded.sweep}").url.path == f"/sweeps/{seeded.sweep}"
+
+    def test_it_says_which_of_two_rates_to_take(self, client: TestClient, seeded: Seeded) -> None:
+        html = client.get(f"/matches/{seeded.match}").text
+        text = re.sub(r"<[^>]+>", "", html)
+
+        assert "Take this one; the verdict's runs trained at αv = 0.0492" in unescape(text)
+        assert "Judged at αᵛ = 0.0492, which calibration had arrived at" in text
+        assert "αᵛ = 0.04975, is the better estimate, so take that one" in text
+        assert "the two are 1.1" in text

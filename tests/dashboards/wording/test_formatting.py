@@ -15,10 +15,10 @@ from dashboards.wording.formatting import (
     duration,
     estimate,
     interval,
+    mean_text,
     moment,
     number,
     percent,
-    plus_minus,
     quantity_value,
     ratio,
     sampled_value,
@@ -96,18 +96,18 @@ def test_errors_are_percent_and_nothing_else_is(key: str, value: float | None, t
 
 
 @pytest.mark.parametrize(
-    ("key", "mean", "half", "text"),
+    ("key", "mean", "low", "high", "text"),
     [
-        ("validation_error", 0.0123, 0.0011, f"1.23 ± 0.11{THIN}%"),
-        ("train_loss", 0.5, 0.0123, "0.5 ± 0.012"),
-        ("validation_error", 0.0123, None, f"1.23{THIN}%"),
-        ("validation_error", None, None, "–"),
+        ("validation_error", 0.0123, 0.0112, 0.0135, f"1.23 (1.12 to 1.35){THIN}%"),
+        ("train_loss", 0.5, 0.4877, 0.5123, "0.5 ± 0.012"),
+        ("validation_error", 0.0123, None, None, f"1.23{THIN}%"),
+        ("validation_error", None, None, None, "–"),
     ],
 )
 def test_a_mean_carries_its_interval(
-    key: str, mean: float | None, half: float | None, text: str
+    key: str, mean: float | None, low: float | None, high: float | None, text: str
 ) -> None:
-    assert plus_minus(key, mean, half) == text
+    assert mean_text(key, mean, low, high) == text
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_layers_are_counted_not_spelled() -> None:
 def test_an_interval_and_a_difference_have_the_unit_of_their_metric() -> None:
     found = Estimate(mean=0.0414, sd=0.001, n=3, low=0.0384, high=0.0444)
 
-    assert estimate("test_error", found) == f"4.14 ± 0.30{THIN}%"
+    assert estimate("test_error", found) == f"4.14 (3.84 to 4.44){THIN}%"
     assert estimate("test_error", None) == "–"
     assert interval("test_error", 0.0384, 0.0444) == f"3.84{THIN}% to 4.44{THIN}%"
     assert interval("test_error", None, None) == "–"

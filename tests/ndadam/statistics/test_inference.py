@@ -12,6 +12,7 @@ from ndadam.statistics.inference import (
     compare,
     detectable_difference,
     equivalence_of_logs,
+    fraction_interval,
     holm,
     mean_interval,
     non_inferiority,
@@ -103,6 +104,39 @@ def test_interval_covers_the_mean_as_often_as_it_says():
 
     # 3 standard deviations of a share of 4,000 around 0.95
     assert hits / 4000 == pytest.approx(0.95, abs=0.0103)
+
+
+def test_a_fraction_has_no_interval_beyond_0_and_1():
+    # 5.38 ± 11.03 % of two seeds. logit(0.0538) = -2.8672, and t s / (m (1 - m)) = 2.1666.
+    values = [0.0538 - 0.00868, 0.0538 + 0.00868]
+    found = fraction_interval(values)
+
+    assert found.mean == pytest.approx(0.0538)
+    assert (found.low, found.high) == pytest.approx((0.00647, 0.3317), rel=1e-3)
+    assert mean_interval(values).low == pytest.approx(-0.0565, abs=1e-4)
+
+
+def test_fractions_that_all_are_the_same_have_an_interval_of_no_length():
+    assert fraction_interval([0.0, 0.0]).high == 0.0
+    assert fraction_interval([1.0, 1.0]).low == 1.0
+    assert (fraction_interval([0.3, 0.3]).low, fraction_interval([0.3, 0.3]).high) == (0.3, 0.3)
+
+
+def test_a_small_spread_makes_the_two_intervals_one():
+    values = [0.0500, 0.0501, 0.0502]
+    found, symmetric = fraction_interval(values), mean_interval(values)
+
+    assert (found.low, found.high) == pytest.approx((symmetric.low, symmetric.high), rel=2e-5)
+
+
+def test_a_single_fraction_has_no_interval():
+    assert fraction_interval([0.05]).low is None
+
+
+@pytest.mark.parametrize("value", [-0.01, 1.01])
+def test_fractions_are_within_0_and_1(value):
+    with pytest.raises(ValueError, match="fractions must be within 0 and 1"):
+        fraction_interval([0.5, value])
 
 
 # --- Two arms ------------------------------------------------------------------------------------

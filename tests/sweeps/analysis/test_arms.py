@@ -64,16 +64,27 @@ def compared(store: Store) -> tuple[Store, str]:
 
 
 def test_an_estimate_is_the_mean_with_its_t_interval() -> None:
-    found = estimate([1.0, 2.0, 3.0])
+    found = estimate("train_loss", [1.0, 2.0, 3.0])
 
     assert found is not None
     assert (found.mean, found.sd, found.n) == (2.0, 1.0, 3)
     # t(0.975, 2) = 4.302653; half = 4.302653 / sqrt(3)
     assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-6)
-    single = estimate([0.5])
+    single = estimate("train_loss", [0.5])
     assert single is not None
     assert (single.sd, single.low, single.high) == (None, None, None)
-    assert estimate([]) is None
+    assert estimate("train_loss", []) is None
+
+
+def test_the_interval_of_an_error_stays_between_0_and_100_percent() -> None:
+    found = estimate("test_error", [0.04512, 0.06248])
+    # Not a fraction, whatever it is called.
+    other = estimate("reconstruction_error", [1.0, 3.0])
+
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.00647, 0.3317), rel=1e-3)
+    assert other is not None
+    assert other.low == pytest.approx(2 - 12.7062)
 
 
 def test_each_optimizer_stands_with_its_best_stable_point(compared: tuple[Store, str]) -> None:
@@ -199,15 +210,15 @@ def test_an_analysis_is_valid_json(compared: tuple[Store, str]) -> None:
     assert values["arms"][0]["objective"]["n"] == 3
 
 
-def test_the_table_shows_percent_with_half_the_interval(compared: tuple[Store, str]) -> None:
+def test_the_table_shows_percent_with_the_interval(compared: tuple[Store, str]) -> None:
     found: Analysis = analysis(*compared)
 
     text = result_table(found)
     markdown = result_table(found, "markdown")
 
-    # 0.02 * 4.302653 / sqrt(3) = 0.0497
-    assert "22.00 ± 4.97" in text
-    assert "20.00 ± 24.84 (selected)" in text
+    # 0.02 * 4.302653 / sqrt(3) = 0.0497, and logit(0.22) ± 0.0497 / (0.22 * 0.78)
+    assert "22.00 (17.43 to 27.37)" in text
+    assert "20.00 (5.03 to 54.15) (selected)" in text
     assert "3 (1 diverged)" in text
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len(rows) == 4

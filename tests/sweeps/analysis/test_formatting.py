@@ -55,7 +55,7 @@ def test_an_error_is_in_percent_and_any_other_metric_in_its_own_unit() -> None:
     one = Estimate(mean=0.0414, sd=None, n=1, low=None, high=None)
 
     assert metric_title("test_error") == "test error %"
-    assert estimate_text("test_error", found) == "4.14 ± 0.30"
+    assert estimate_text("test_error", found) == "4.14 (3.84 to 4.44)"
     assert estimate_text("test_error", one) == "4.14"
     assert estimate_text("test_error", None) == "–"
     assert metric_with_unit("test_error", 0.0414) == "4.14 %"

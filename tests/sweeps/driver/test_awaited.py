@@ -1,0 +1,71 @@
+"""What people are told that a sweep waits for, while its trials have no worker."""
+
+from pathlib import Path
+
+import pytest
+
+from sweeps.cluster.capacity import ClusterShape, NodeShape
+from sweeps.cluster.fair_share import View
+from sweeps.driver.driver import Driver
+from sweeps.records import Demand
+from sweeps.store.store import Store
+from tests.sweeps.store_cases import LEASE
+from tests.sweeps.sweep_cases import sweep_spec
+
+FULL, ROOM = ClusterShape((NodeShape(0, 0),)), ClusterShape((NodeShape(1, 0),))
+
+
+@pytest.fixture
+def driver(sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A driver that handed two trials out long ago, on a cluster of two full CPUs."""
+    monkeypatch.setattr("sweeps.driver.monitor._STARVED", -1.0)
+    spec = sweep_spec(num_points=2).model_dump(mode="json")
+    sqlite_store.create_sweep("sweep", spec, name="s", num_trials=2)
+    claim = sqlite_store.claim("runner-1", LEASE)
+    assert claim is not None
+    driver = Driver(sqlite_store, claim, tmp_path)
+    assert driver._dispatcher.next()
+    assert driver._dispatcher.next()
+    return driver
+
+
+def told(driver: Driver, free: ClusterShape, *others: int) -> str:
+    """The sweep's reason after one look, with so many trials running of each other sweep."""
+    mine = driver._claim.sweep_id
+    demands = [Demand(mine, 1, 0, None, 2, 0, 0)]
+    demands += [Demand(f"other{i}", 1, 0, None, 0, n, 0) for i, n in enumerate(others)]
+    driver._view = lambda: View(ClusterShape((NodeShape(2, 0),)), free, demands)  # type: ignore[method-assign]
+    driver._watcher._look()
+    return driver._store.get_sweep(mine).reason
+
+
+def test_workers_that_are_starting_are_named(driver: Driver) -> None:
+    driver._dispatcher.workers_starting = 2
+
+    reason = told(driver, FULL, 3)
+
+    assert reason == "2 workers are starting: Python, torch and what they train are imported"
+
+
+def test_other_sweeps_are_named_only_if_there_are_any(driver: Driver) -> None:
+    asked = "waiting for resources: a trial asks for 1 CPU, and 0 CPUs are free; "
+
+    assert told(driver, FULL, 1, 2) == f"{asked}other sweeps have 3 trials running"
+    assert told(driver, FULL, 1) == f"{asked}other sweeps have 1 trial running"
+    assert told(driver, FULL) == (
+        f"{asked}no other sweep has a trial running, so another program holds the rest"
+    )
+
+
+def test_with_room_it_is_ray_that_is_waited_for(driver: Driver) -> None:
+    assert told(driver, ROOM) == (
+        "waiting for Ray: there is room, and it has yet to place a worker there"
+    )
+
+
+def test_the_reason_goes_with_the_first_worker(driver: Driver) -> None:
+    driver._dispatcher.workers_starting = 1
+    assert told(driver, FULL).startswith("a worker is starting")
+    driver._dispatcher.started(next(iter(driver._dispatcher._running)))
+
+    assert told(driver, FULL) == ""
