@@ -109,7 +109,10 @@ def operands(p: Tensor, state: dict[str, Tensor], maximize: bool) -> StepOperand
 
 
 def advance_(pairs: list[Pair]) -> None:
-    """Count one step for each parameter."""
+    """Count one step for each parameter, on the host: the fused step counts on the device."""
+    for _, state in pairs:
+        if not state["step"].is_cpu and has_values(state["step"]):
+            state["step"] = state["step"].cpu()
     steps = [state["step"] for _, state in pairs]
     if steps and has_values(steps[0]):
         # A tensor: a Python number would be wrapped into one for each parameter.

@@ -89,6 +89,31 @@ def test_another_path_that_is_asked_for_is_taken(settings: dict[str, bool]) -> N
     train(model, optimizer, range(1))
 
 
+@pytest.mark.parametrize("other_path", ["foreach", "for-loop", "compiled"])
+def test_another_path_takes_over_between_steps_and_gives_back(other_path: str) -> None:
+    """Where the fused step counts on a card, the others count on the host."""
+    model, other = make_model(), make_model()
+    optimizer, step = optimizer_of(model), None
+    for fused, seeds in ((True, range(3)), (False, range(3, 6)), (True, range(6, 8))):
+        for group in optimizer.param_groups:
+            group["foreach"] = (
+                None if fused or other_path == "compiled" else other_path == "foreach"
+            )
+        if other_path == "compiled" and not fused:
+            step = torch.compile(optimizer.step, backend="eager")
+        for seed in seeds:
+            backward(model, seed)
+            optimizer.step() if fused or step is None else step()
+        counts = [state["step"] for state in optimizer.state.values()]
+        assert {count.item() for count in counts} == {seeds.stop}
+        devices = {count.device.type for count in counts}
+        # Vectors that are not dense in memory are never fused.
+        assert DEVICE in devices if fused else devices == {"cpu"}
+    train(other, optimizer_of(other, foreach=False), range(8))
+
+    assert_same_weights(model, other, rtol=1e-4)
+
+
 def refuse_to_run() -> Callable[..., None]:
     def fused_step(*_: object, **__: object) -> None:
         raise AssertionError("the fused step ran")
