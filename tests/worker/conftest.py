@@ -21,6 +21,16 @@ def _interpreter():
     leave_out_idle_checks()
 
 
+@pytest.fixture(autouse=True)
+def _on_the_cpu(request, monkeypatch):
+    """Runs that choose a device by themselves take the CPU, whose sums are the same each time.
+
+    What is about a card is in tests/worker/cuda.
+    """
+    if request.path.parent.name != "cuda":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
 def made_up_arrays(side=8, channels=3, classes=4, train=96, test=24, seed=0):
     """Images whose colour tells their class, under noise."""
     rng = np.random.default_rng(seed)

@@ -63,7 +63,7 @@ def test_hooks_run_around_each_step_and_the_profiler_names_it():
         register_optimizer_step_pre_hook(lambda *_: calls.append("before any")),
         register_optimizer_step_post_hook(lambda *_: calls.append("after any")),
     ]
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:  # torch 2.11 warns without it
         train(model, optimizer, 1)
     for handle in handles:
         handle.remove()

@@ -5,6 +5,7 @@ What needs a card is in test_cuda.py; the launches themselves are in test_step_p
 
 import gc
 import math
+import os
 import weakref
 from functools import partial
 from typing import ClassVar
@@ -25,6 +26,11 @@ from worker.steps import evaluation
 from worker.steps.device import choose_device
 from worker.steps.turns import Turn
 from worker.training.run import Run
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1",
+    reason="needs Triton's interpreter, as there is without a card or with TRITON_INTERPRET=1",
+)
 
 #: Deterministic runs take the plain loop all the same.
 train = partial(worker.train, replay_steps=True)
