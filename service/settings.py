@@ -47,6 +47,11 @@ class Settings(BaseSettings):
     token_file: Path | None = Field(
         None, description="File that holds the token, instead of NDSWEEP_TOKEN."
     )
+    allowed_hosts: str | None = Field(
+        None,
+        description="Names under which the service may be asked where a token is set, comma "
+        "between them; addresses, names without a dot and this machine's own always may.",
+    )
     store_url: str | None = Field(
         None, description="Database of the store; none = SQLite below home. PostgreSQL works too."
     )
@@ -95,6 +100,12 @@ class Settings(BaseSettings):
                 raise ValueError("must be an address such as http://127.0.0.1:5000")
         return url or None
 
+    def host_names(self) -> frozenset[str]:
+        """The names of ``allowed_hosts``, ``host`` and ``url``, in lower case."""
+        names = (self.allowed_hosts or "").lower().split(",")
+        names += [self.host.lower(), urlsplit(self.url or "").hostname or ""]
+        return frozenset(name.strip() for name in names if name.strip())
+
     def database_url(self) -> str:
         """The store's URL: the one that was set, or SQLite below ``home``."""
         return self.store_url or sqlite_url(self.home.absolute() / "store.db")
@@ -131,6 +142,15 @@ def _usable(where: str, token: str) -> str:
             "header; got others in it"
         )
     return token
+
+
+def is_address(host: str) -> bool:
+    """Whether ``host`` is an IP address as text, not a name."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

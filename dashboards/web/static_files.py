@@ -72,5 +72,5 @@ def static_file(version: str, name: str) -> Response:
     return FileResponse(
         asset.path,
         media_type=_TYPES[asset.path.suffix],
-        headers={"Cache-Control": kept, "X-Content-Type-Options": "nosniff"},
+        headers={"Cache-Control": kept},
     )

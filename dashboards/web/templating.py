@@ -33,13 +33,8 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-_HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    # A page is a view of the store at this moment.
-    "Cache-Control": "no-store",
-}
+#: The service adds those that every answer has.
+_HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
 
 
 def template_environment(folder: Path) -> Environment:

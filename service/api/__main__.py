@@ -10,6 +10,7 @@ from collections.abc import Callable
 import uvicorn
 
 from service.api.app import create_app
+from service.api.http_protocol import Connection
 from service.settings import DEFAULT_PORT, Settings, SettingsError
 from service.supervision.ports import listen
 from sweeps.errors import StoreUnavailable
@@ -50,6 +51,8 @@ def run(settings: Settings, fd: int | None) -> None:
     migrated.wait(5.0)  # a store that is away is answered with 503 until it is back
     config = uvicorn.Config(
         app,
+        http=Connection,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

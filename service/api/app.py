@@ -4,10 +4,12 @@ from functools import partial
 
 from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp
 
 from dashboards.pages import pages_router
 from dashboards.web.responses import Compression
 from service.api.auth import Guard
+from service.api.edge import Edge
 from service.api.monitoring import API, Metrics, RequestMetrics
 from service.api.routes.all import ROUTERS
 from service.api.routes.docs import router as docs_router
@@ -22,9 +24,16 @@ from service.version import VERSION
 from sweeps.store.store import Store
 
 
+class Application(FastAPI):
+    """The application inside its edge, which also the answer to a fault passes."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Edge(super().build_middleware_stack())
+
+
 def create_app(store: Store, settings: Settings) -> FastAPI:
     """The application. Raises SettingsError for an address that must not be open to all."""
-    app = FastAPI(
+    app = Application(
         title="ndsweep",
         version=VERSION,
         summary="Hyperparameter sweeps, and learning rates that make optimizers comparable.",
@@ -37,7 +46,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.state.secret = require_token_off_loopback(settings)
     app.state.metrics = Metrics(store)
     app.add_middleware(Compression, except_below=f"{API}/")
-    app.add_middleware(Guard, secret=app.state.secret)
+    app.add_middleware(Guard, secret=app.state.secret, names=settings.host_names())
     app.add_middleware(RequestMetrics, metrics=app.state.metrics)
     add_error_handlers(app)
     token = HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set.")

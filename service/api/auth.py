@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import socket
 from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
@@ -12,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.contract.errors import error_response
 from service.contract.outputs import ErrorOut
-from service.settings import is_loopback
+from service.settings import is_address, is_loopback
 
 #: Answered without a token: probes, and the page that asks for the token.
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login"})
@@ -34,14 +35,17 @@ class Guard:
     """ASGI middleware that turns away whoever may not talk to the service.
 
     With a token: every path but ``OPEN_PATHS`` needs it, as a bearer token or as the cookie that
-    the login page sets. Without one: the Host must name this machine (a page elsewhere whose name
-    was rebound to 127.0.0.1 shows its own name there). In both, a browser's request that changes
-    something must come from a page of this service.
+    the login page sets. In both cases the Host must be a name of this service (a page elsewhere
+    whose name was rebound to this address shows its own name there), without a token one of this
+    machine; and a browser's request that changes something must come from a page of this service.
     """
 
-    def __init__(self, app: ASGIApp, secret: str | None) -> None:
+    def __init__(
+        self, app: ASGIApp, secret: str | None, names: frozenset[str] = frozenset()
+    ) -> None:
         self.app = app
         self.secret = secret
+        self.names = names | {socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,10 +61,10 @@ class Guard:
             return None
         if method not in SAFE_METHODS and not _same_origin(headers):
             return _foreign(headers)
-        if self.secret is None:
-            host = headers.get("host", "")
-            return None if _names_this_machine(host) else _forbidden("HostNotAllowed", "Host", host)
-        if path in OPEN_PATHS or _carries(headers, self.secret):
+        host = headers.get("host", "")
+        if not self._is_own_name(host):
+            return _forbidden("HostNotAllowed", "Host", host, has_token=self.secret is not None)
+        if self.secret is None or path in OPEN_PATHS or _carries(headers, self.secret):
             return None
         if method == "GET" and "text/html" in headers.get("accept", ""):
             target = path + (
@@ -71,6 +75,15 @@ class Guard:
         body = ErrorOut(error="Unauthorized", detail=detail, fields=[])
         return error_response(401, body, {"WWW-Authenticate": "Bearer"})
 
+    def _is_own_name(self, host: str) -> bool:
+        name = _parsed(lambda: urlsplit(f"//{host}").hostname)
+        if name is None:
+            return False
+        if self.secret is None:
+            return is_loopback(name)
+        # Rebinding takes a name in the public DNS, which has a dot and is no address.
+        return name in self.names or "." not in name or is_address(name)
+
 
 def _carries(headers: Headers, secret: str) -> bool:
     scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -79,11 +92,6 @@ def _carries(headers: Headers, secret: str) -> bool:
     # Lenient, as browsers are: a host's other programs set cookies too, well formed or not.
     cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
     return cookie is not None and same_secret(cookie, session_cookie(secret))
-
-
-def _names_this_machine(host: str) -> bool:
-    name = _parsed(lambda: urlsplit(f"//{host}").hostname)
-    return name is not None and is_loopback(name)
 
 
 def _same_origin(headers: Headers) -> bool:
@@ -105,7 +113,7 @@ def _foreign(headers: Headers) -> Response:
     """The answer to a page of another site; some browsers say only that it is one."""
     origin = headers.get("origin")
     if origin is not None:
-        return _forbidden("OriginNotAllowed", "Origin", origin)
+        return _forbidden("OriginNotAllowed", "Origin", origin, has_token=True)
     site = headers.get("sec-fetch-site", "")[:80]
     detail = (
         f"requests that change something must come from this service's own pages, and the browser "
@@ -114,9 +122,11 @@ def _foreign(headers: Headers) -> Response:
     return error_response(403, ErrorOut(error="OriginNotAllowed", detail=detail, fields=[]))
 
 
-def _forbidden(error: str, header: str, value: str) -> Response:
-    detail = (
-        f"{header} must name this service's own address, got {value[:80]!r}; "
-        "to be reached under other names, set NDSWEEP_TOKEN and listen on that address"
+def _forbidden(error: str, header: str, value: str, *, has_token: bool) -> Response:
+    remedy = (
+        "if it is one, add its name to NDSWEEP_ALLOWED_HOSTS"
+        if has_token
+        else "to be reached under other names, set NDSWEEP_TOKEN and listen on that address"
     )
+    detail = f"{header} must name this service's own address, got {value[:80]!r}; {remedy}"
     return error_response(403, ErrorOut(error=error, detail=detail, fields=[]))

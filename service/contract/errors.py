@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from dashboards.web.error_pages import error_page
@@ -87,6 +88,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(FieldError, _refused_field)
     app.add_exception_handler(RequestValidationError, _refused_request)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _broken_off)
     app.add_exception_handler(Exception, _fault)
 
 
@@ -142,6 +144,13 @@ def _http_error(request: Request, error: Exception) -> Response:
     return error_response(error.status_code, body, headers)
 
 
+def _broken_off(request: Request, error: Exception) -> JSONResponse:
+    """Nobody hears this answer: the client went away, or sent a body that is no HTTP."""
+    log.info("%s %s: the client broke off its body", request.method, request.url.path)
+    detail = "the body must be sent to its end"
+    return error_response(400, ErrorOut(error="BadRequest", detail=detail, fields=[]))
+
+
 def _methods(request: Request) -> list[str]:
     """Every method that the address answers: each method of it is a route of its own."""
     found: set[str] = set()
@@ -151,7 +160,7 @@ def _methods(request: Request) -> list[str]:
             if route.matches(scope)[0] == Match.FULL:
                 found.add(method)
                 break
-    return sorted(found)
+    return sorted(found | ({"HEAD"} if "GET" in found else set()))
 
 
 def _is_for_a_person(request: Request) -> bool:

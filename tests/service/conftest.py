@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
 from service.api.app import create_app
+from service.api.http_protocol import Connection
 from service.api.routes import events
 from service.cli.app import app as command_line
 from service.settings import Settings
@@ -94,7 +95,9 @@ def live(app: FastAPI) -> Iterator[str]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(128)
-        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            app, http=Connection, ws="none", log_level="error", timeout_graceful_shutdown=1
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -5,7 +5,7 @@ from functools import lru_cache
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
 
-from service.api.routes.login import TEMPLATES
+from service.api.routes.login import TEMPLATES, own_page_policy
 
 router = APIRouter(include_in_schema=False)
 
@@ -14,7 +14,7 @@ _SIGNS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiv
 
 @router.get("/docs")
 def documentation(request: Request) -> HTMLResponse:
-    headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    headers = {"Content-Security-Policy": own_page_policy(form_action="'none'")}
     return HTMLResponse(_page(request.app), headers=headers)
 
 

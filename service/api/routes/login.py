@@ -20,6 +20,14 @@ TEMPLATES = template_environment(Path(__file__).parents[1] / "templates")
 NextPath = Annotated[str, Query(max_length=2000)]
 
 
+def own_page_policy(form_action: str) -> str:
+    """Content-Security-Policy of a page with a style of its own and nothing else."""
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; form-action {form_action}; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
 def local_path(target: str) -> str:
     """``target`` if it is a path of this service, else "/": nobody is sent elsewhere from here."""
     plain = target.isprintable() and "\\" not in target
@@ -30,7 +38,8 @@ def _page(target: str, *, is_wrong: bool, status: int) -> HTMLResponse:
     page = TEMPLATES.get_template("login.html").render(
         next=quote(local_path(target), safe="/"), is_wrong=is_wrong
     )
-    return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})
+    policy = own_page_policy(form_action="'self'")
+    return HTMLResponse(page, status_code=status, headers={"Content-Security-Policy": policy})
 
 
 @router.get("/login")

@@ -14,7 +14,16 @@ PROTECTED = ["/", "/api/v1/sweeps", "/metrics", "/docs", "/openapi.json", "/matc
 
 @pytest.fixture
 def guarded(store, home, data):
-    app = create_app(store, Settings(home=home, data=data, host="0.0.0.0", token=TOKEN))
+    app = create_app(
+        store,
+        Settings(
+            home=home,
+            data=data,
+            host="0.0.0.0",
+            token=TOKEN,
+            allowed_hosts="a.example, Box.Example",
+        ),
+    )
     with TestClient(app, base_url="http://box.example:8000", follow_redirects=False) as client:
         yield client
 
@@ -127,6 +136,26 @@ def test_without_a_token_every_name_of_this_machine_is_answered(client, host):
 
 
 @pytest.mark.parametrize(
+    "host", ["evil.example", "box.example.evil.example", "127.0.0.1.evil.example", "", "["]
+)
+@pytest.mark.parametrize("path", ["/api/v1/sweeps", "/login", "/"])
+def test_with_a_token_a_name_that_nobody_gave_it_is_refused(guarded, path, host, assert_error):
+    response = guarded.get(path, headers={"Host": host, **bearer(TOKEN)})
+
+    body = assert_error(response, 403, "HostNotAllowed")
+    assert "NDSWEEP_ALLOWED_HOSTS" in body["detail"]
+
+
+@pytest.mark.parametrize(
+    "host", ["box.example", "BOX.EXAMPLE:8000", "a.example", "10.0.0.7", "[fd00::1]:8000", "api"]
+)
+def test_with_a_token_addresses_and_names_of_the_service_are_answered(guarded, host):
+    headers = {"Host": host, **bearer(TOKEN)}
+
+    assert guarded.get("/api/v1/sweeps", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"Origin": "http://evil.example"},
@@ -155,7 +184,7 @@ def test_an_open_address_without_a_token_does_not_start(store, home, host):
 def test_the_token_may_come_from_a_file(store, home, tmp_path):
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")
-    app = create_app(store, Settings(home=home, host="0.0.0.0", token_file=path))
+    app = create_app(store, Settings(home=home, host="box.example", token_file=path))
 
     with TestClient(app, base_url="http://box.example") as client:
         assert client.get("/api/v1/sweeps", headers=bearer(TOKEN)).status_code == 200

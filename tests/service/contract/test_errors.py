@@ -84,14 +84,14 @@ def test_a_method_that_a_route_lacks_is_refused_with_those_it_has(client, method
     response = client.request(method, SWEEPS)
 
     assert_error(response, 405, "MethodNotAllowed")
-    assert response.headers["allow"] == "GET, POST"
+    assert response.headers["allow"] == "GET, HEAD, POST"
 
 
 def test_an_address_of_several_methods_names_them_all(client, assert_error):
     response = client.put(f"{SWEEPS}/0123456789ab")
 
     assert_error(response, 405, "MethodNotAllowed")
-    assert response.headers["allow"] == "DELETE, GET, PATCH"
+    assert response.headers["allow"] == "DELETE, GET, HEAD, PATCH"
 
 
 def test_a_compressed_body_is_refused_as_what_it_is(client, assert_error):
