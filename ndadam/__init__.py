@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ndadam.optimizer.model_ndadam import ModelNDAdam
     from ndadam.optimizer.ndadam import NDAdam
     from ndadam.optimizer.param_groups import describe_groups, param_groups, per_group
+    from ndadam.optimizer.prepare import Prepared, prepare
     from ndadam.optimizer.reference import NDAdamReference
     from ndadam.vectors.scaled import Scaled, fold_batch_norm
     from ndadam.vectors.weight_vectors import WeightVectors, weight_vectors
@@ -47,6 +48,7 @@ _MODULE_OF = {
     "ModelNDAdam": "optimizer.model_ndadam",
     "NDAdam": "optimizer.ndadam",
     "NDAdamReference": "optimizer.reference",
+    "Prepared": "optimizer.prepare",
     "ProbeResult": "invariance.probe",
     "Scaled": "vectors.scaled",
     "WeightVectors": "vectors.weight_vectors",
@@ -62,6 +64,7 @@ _MODULE_OF = {
     "match_rate": "matching.match",
     "param_groups": "optimizer.param_groups",
     "per_group": "optimizer.param_groups",
+    "prepare": "optimizer.prepare",
     "probe": "invariance.probe",
     "setting_of_optimizer": "matching.torch_settings",
     "softmax_gradient": "networks.batch_norm_softmax",
@@ -84,6 +87,7 @@ __all__ = [
     "ModelNDAdam",
     "NDAdam",
     "NDAdamReference",
+    "Prepared",
     "ProbeResult",
     "Scaled",
     "WeightVectors",
@@ -99,6 +103,7 @@ __all__ = [
     "match_rate",
     "param_groups",
     "per_group",
+    "prepare",
     "probe",
     "setting_of_optimizer",
     "softmax_gradient",

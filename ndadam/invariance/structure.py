@@ -7,6 +7,7 @@ channel does not pass. ``probe`` measures the same on a batch, also where a mode
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -91,6 +92,38 @@ def structure(model: nn.Module, vectors: list[WeightVectors]) -> dict[Tensor, tu
     return found
 
 
+def batch_norms_behind(model: nn.Module) -> dict[Tensor, nn.Module]:
+    """The batch normalisation behind a weight, where it alone reads the layer, and only it.
+
+    Of those that have a scale and running statistics, one for each of the layer's outputs.
+    """
+    held = set(model.parameters())
+    try:
+        modules, graph = _traced(model, held)
+    except Exception:
+        return {}
+    own = dict(model.named_modules())
+    calls = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
+    found: dict[Tensor, nn.Module] = {}
+    for node in graph.nodes:
+        readers = list(node.users)
+        if node.op != "call_module" or len(readers) != 1 or readers[0].op != "call_module":
+            continue
+        layer, norm = modules[str(node.target)], modules[str(readers[0].target)]
+        is_once = calls[str(node.target)] == calls[str(readers[0].target)] == 1
+        weight = dict(layer.named_parameters(recurse=False)).get("weight")
+        if is_once and isinstance(layer, _FOLLOWED) and weight is not None and _can_take(norm):
+            dim = 1 if getattr(layer, "transposed", False) else 0
+            if norm.num_features == weight.shape[dim]:
+                found[weight] = own[str(readers[0].target)]
+    return found
+
+
+def _can_take(norm: nn.Module) -> bool:
+    is_norm = isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.affine
+    return is_norm and norm.running_mean is not None and norm.running_var is not None
+
+
 _CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 _FOLLOWED = (nn.Linear, nn.Bilinear, *_CONVOLUTIONS)
 
@@ -129,6 +162,8 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         is_layer = isinstance(m, (*_FOLLOWED, nn.Embedding))
         if is_layer and any(p in self._held for p in m.parameters(recurse=False)):
+            return True
+        if isinstance(m, (*_PER_CHANNEL, *_OVER_CHANNELS)):  # timm's have an activation inside
             return True
         return super().is_leaf_module(m, module_qualified_name)
 

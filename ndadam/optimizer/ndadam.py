@@ -156,6 +156,7 @@ class NDAdam(Optimizer):
         for index in range(len(self.param_groups)):
             self._normalise_group(index)
         self._is_built = True
+        self._norms.warn_of_trained(stacklevel=3)
         self._warn_of_no_effect()
         if all(group["vector_dim"] is None for group in self.param_groups):
             self._warn_of_plain_adam(0)
@@ -198,6 +199,7 @@ class NDAdam(Optimizer):
         if self._is_built:
             for index in range(first, len(self.param_groups)):
                 self._normalise_group(index)
+            self._norms.warn_of_trained(stacklevel=3)
             self._warn_of_plain_adam(first)
             self._given.clear()
 

@@ -19,6 +19,7 @@ from ndadam.vectors.weight_vectors import (
     WeightVectors,
     assign_parameters,
     places_of,
+    scaled_weights,
 )
 
 _Value = TypeVar("_Value")
@@ -225,6 +226,8 @@ def _normalisations(
     for module in model.modules():
         if isinstance(module, Scaled):
             cells.update(dict.fromkeys(module.layer.parameters(), "has a scale"))
+    for module in scaled_weights(model):
+        cells.update(dict.fromkeys(module.parameters(recurse=False), "has a scale"))
     held = {v.parameter for v in vectors}
     return {p: cell for p, cell in cells.items() if p in held}
 

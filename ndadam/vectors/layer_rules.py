@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from ndadam.cuda import has_values
-from ndadam.vectors.scaled import Scaled
+from ndadam.vectors.scaled import Scaled, VectorScale
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,7 @@ _NORMS = (
     nn.GroupNorm,
     nn.RMSNorm,
     Scaled,
+    VectorScale,
 )
 
 

@@ -92,6 +92,27 @@ class Scaled(nn.Module):
         return weight
 
 
+class VectorScale(nn.Module):
+    """Computes a weight as a trainable scale times unit vectors, as a parametrisation of torch.
+
+    What ``Scaled`` does to a layer's output, for any weight and without another layer around it.
+
+    Args:
+        scale: One number per vector, (V,).
+        vector_dim: Dimension of the weight that indexes the vectors.
+        num_dims: Dimensions of the weight.
+    """
+
+    def __init__(self, scale: Tensor, vector_dim: int, num_dims: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(scale)
+        self._shape = [-1 if d == vector_dim else 1 for d in range(num_dims)]
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """The weight, in the shape of ``vectors``."""
+        return vectors * self.scale.view(self._shape)
+
+
 def fold_batch_norm(layer: nn.Module, norm: nn.Module) -> nn.Module:
     """A copy of ``layer`` that also does what the batch normalisation behind it does in evaluation.
 

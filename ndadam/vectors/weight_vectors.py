@@ -10,9 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import ParametrizationList
 
 from ndadam.vectors.layer_rules import Decision, decide, zero_factors
 from ndadam.vectors.own_rules import Key, Picks, Places, refuse_unless_dims, shown
+from ndadam.vectors.scaled import VectorScale
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ class _Decider:
         for key, dim in rules.items():
             _refuse_unfit(key, dim, self._rules.fitting(key))
         self._zero_factors = zero_factors(model)
+        self._scaled_weights = scaled_weights(model)
         self._layers: dict[str, int] = {}
 
     def assign(
@@ -199,6 +202,10 @@ class _Decider:
         self, module: nn.Module, local: str, name: str, parameter: nn.Parameter
     ) -> Decision:
         is_zero_factor = parameter in self._zero_factors
+        if module in self._scaled_weights and local == "original":
+            # The layer's own vectors, of which a scale of their own makes the weight.
+            module, local = self._scaled_weights[module]
+            name = f"{name.partition('.parametrizations.')[0]}.{local}"
         decision = decide(module, local, name, parameter, is_zero_factor=is_zero_factor)
         key = self._rules.of(parameter)
         if key is None:
@@ -233,6 +240,18 @@ def _checked(decision: Decision, module: nn.Module, parameter: nn.Parameter) -> 
 
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+def scaled_weights(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:
+    """What computes a weight by ``VectorScale`` alone: the layer, and the name of its weight."""
+    found: dict[nn.Module, tuple[nn.Module, str]] = {}
+    for layer in model.modules():
+        lists = getattr(layer, "parametrizations", None)
+        for local, steps in lists.items() if isinstance(lists, nn.ModuleDict) else ():
+            kinds = list(map(type, steps)) if isinstance(steps, ParametrizationList) else []
+            if kinds == [VectorScale]:
+                found[steps] = layer, local
+    return found
 
 
 def places_of(model: nn.Module) -> Places:
