@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from service.api.routes.agents import router as agents
 from service.api.routes.catalogue import router as catalogue
 from service.api.routes.comparisons import router as comparisons
 from service.api.routes.events import router as events
@@ -12,6 +13,7 @@ from service.api.routes.trials import router as trials
 ROUTERS: tuple[APIRouter, ...] = (
     sweeps,
     trials,
+    agents,
     events,
     comparisons,
     matches,
