@@ -7,7 +7,7 @@ its limits. It starts nothing itself, so it needs no cluster, and a dozen sweeps
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from sweeps.driver.outcomes import STRENGTH, Stop
 from sweeps.driver.plan import plan
 from sweeps.driver.store_writer import Ending
 from sweeps.driver.trial_queue import TrialQueue
-from sweeps.records import Attempt, AttemptEnd, Claim, Trial, TrialState, losses
+from sweeps.records import AttemptEnd, Claim, Trial, TrialState, losses
 from sweeps.retention.places import Places
 from sweeps.store.commands.agent_requests import LapsedLease
 from sweeps.store.store import Store
@@ -110,7 +110,8 @@ class ExternalSweep:
         self._take_back(lapsed)
         self._check_limits()
         if self._stop is not None:
-            self._stop_running(self._stop)
+            ending = outcomes.stopped(self._stop)
+            self._end_running(dict.fromkeys(self._running, ending))
             return self._give_back()
         self._refill()
         self._prune()
@@ -183,11 +184,14 @@ class ExternalSweep:
 
     def _take_back(self, lapsed: Collection[LapsedLease]) -> None:
         """Let trials wait again whose agents fell silent."""
+        ends: list[AttemptEnd] = []
         for lease in lapsed:
             count = self._losses.get(lease.number, 0) + 1
             cause = f"agent {lease.agent} was silent for {lease.seconds:.0f} s"
-            self._finish(lease.number, lease.attempt_id, outcomes.lost(cause, count))
-            self._losses[lease.number] = count
+            ends.append(_end(lease.number, lease.attempt_id, outcomes.lost(cause, count)))
+        self._finish(ends)
+        for end in ends:
+            self._losses[end.number] = self._losses.get(end.number, 0) + 1
 
     # --- Out ----------------------------------------------------------------------------------
 
@@ -215,9 +219,11 @@ class ExternalSweep:
         """End the trials of points that were stopped, whether they wait or run."""
         if not self._scheduler.is_active:
             return
-        for trial in list(self._running.values()):
+        endings = {}
+        for number, trial in self._running.items():
             if (cause := self._scheduler.cause(trial.point)) is not None:
-                self._end_attempt(trial, outcomes.reached(TrialState.PRUNED, cause))
+                endings[number] = outcomes.reached(TrialState.PRUNED, cause)
+        self._end_running(endings)
         for trial in list(self._waiting.values()):
             if (cause := self._scheduler.cause(trial.point)) is not None:
                 self._store.finish_waiting(self.claim, trial.number, TrialState.PRUNED, cause)
@@ -229,27 +235,26 @@ class ExternalSweep:
             if cause is not None:
                 self._queue.finished = cause
                 self.stop("limit")
-        for trial in list(self._running.values()):
-            overrun = self._limits.overrun_of(trial)
-            if overrun is not None:
-                self._end_attempt(trial, outcomes.failed(overrun))
+        overruns = {n: self._limits.overrun_of(trial) for n, trial in self._running.items()}
+        self._end_running({n: outcomes.failed(why) for n, why in overruns.items() if why})
 
-    def _stop_running(self, stop: Stop) -> None:
-        for trial in list(self._running.values()):
-            self._end_attempt(trial, outcomes.stopped(stop))
+    def _end_running(self, endings: Mapping[int, Ending]) -> None:
+        """End attempts that agents have; they are told when they next report."""
+        if not endings:
+            return
+        current = self._store.trials_of(self.claim.sweep_id, list(endings))
+        self._finish(
+            [
+                _end(trial.number, trial.attempts[-1].id, endings[trial.number])
+                for trial in current
+                if trial.attempts and trial.attempts[-1].state == TrialState.RUNNING
+            ]
+        )
 
-    def _end_attempt(self, trial: Trial, ending: Ending) -> None:
-        """End the attempt that an agent has; it is told when it next reports."""
-        current: Trial = self._store.trial(trial.sweep_id, trial.number)
-        attempt: Attempt | None = current.attempts[-1] if current.attempts else None
-        if attempt is not None and attempt.state == TrialState.RUNNING:
-            self._finish(trial.number, attempt.id, ending)
-
-    def _finish(self, number: int, attempt_id: int, ending: Ending) -> None:
-        end = AttemptEnd(number, attempt_id, ending.state, ending.trial_state, ending.exit_cause)
-        self._store.finish_attempts(self.claim, [end])
+    def _finish(self, ends: Sequence[AttemptEnd]) -> None:
+        self._store.finish_attempts(self.claim, ends)
         # Heard of in the next turn as well, which then knows it already.
-        self._hear([number])
+        self._hear([end.number for end in ends])
 
     # --- Result and end -----------------------------------------------------------------------
 
@@ -317,3 +322,7 @@ class ExternalSweep:
         if reason != self._reason:
             self._store.set_reason(self.claim, reason)
             self._reason = reason
+
+
+def _end(number: int, attempt_id: int, ending: Ending) -> AttemptEnd:
+    return AttemptEnd(number, attempt_id, ending.state, ending.trial_state, ending.exit_cause)

@@ -6,6 +6,7 @@ One transaction serves any number of requests, so that thousands a second can be
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -44,6 +45,10 @@ _SWEEP: tuple[sa.ColumnElement[Any], ...] = (
 )
 #: States in which trials are handed out: a queued one waits for a driver, its trials need none.
 _OPEN = (SweepState.QUEUED, SweepState.RUNNING)
+#: More trials at once than any sweep has.
+MAX_TRIALS = 2**31
+#: Trials that one transaction hands out: SQLite takes 32,766 parameters.
+_MOST_AT_ONCE = 10_000
 #: Events that ``touched`` reads at a time.
 _MAX_EVENTS = 5000
 
@@ -70,9 +75,12 @@ class AgentVerbs(Database):
                 else:
                     served.append((index, request))
             self._take_in(write, rows, served, found)
+            asks: dict[str, dict[int, Ask]] = {}
             for index, request in served:
                 if isinstance(request, Ask):
-                    found[index] = self._hand_out(write, request)
+                    asks.setdefault(request.sweep_id, {})[index] = request
+            for sweep_id, mine in asks.items():
+                found |= self._hand_out(write, sweep_id, mine)
         return [found[index] for index in range(len(requests))]
 
     def renew_leases(self) -> int:
@@ -167,29 +175,95 @@ class AgentVerbs(Database):
                 found[index] = error
         intake.write(self._clock())
 
-    def _hand_out(self, write: Write, ask: Ask) -> Handout:
-        # Read anew: an ending or an earlier question may just have changed the counts.
-        rows: Sequence[sa.Row[Any]] = write.conn.execute(
-            sa.select(*_SWEEP).where(sweeps.c.id == ask.sweep_id)
-        ).all()
-        (row,) = rows
-        until = self._clock() + int(ask.lease_seconds * 1e6)
-        again = _asked_before(write, ask)
-        if again:
-            held = [lease.lease for lease in again]
+    def _hand_out(self, write: Write, sweep_id: str, asks: dict[int, Ask]) -> dict[int, Handout]:
+        """Answer questions for trials of one sweep, first come, first served."""
+        # Read anew: an ending may just have changed the counts.
+        (row,) = write.conn.execute(sa.select(*_SWEEP).where(sweeps.c.id == sweep_id)).all()
+        found: dict[int, Handout] = {}
+        state, room, waiting = SweepState(row.state), _room(row), min(row.n_waiting, _MOST_AT_ONCE)
+        granted: dict[int, int] = {}
+        again: dict[str, int] = {}
+        for index, ask in asks.items():
+            held = self._asked_before(write, ask)
+            if held:
+                found[index] = Handout(held, "", state)
+            elif ask.key is not None and ask.key in again:
+                # The same question twice in one transaction: the first answer is for both.
+                continue
+            elif reason := _why_none(row, room, waiting):
+                found[index] = Handout([], reason, state)
+            else:
+                granted[index] = min(ask.count, room, waiting)
+                room, waiting = room - granted[index], waiting - granted[index]
+                if ask.key is not None:
+                    again[ask.key] = index
+        leased = self._lease(write, row, [(asks[i], count) for i, count in granted.items()])
+        found |= {i: Handout(mine, "", state) for i, mine in zip(granted, leased, strict=True)}
+        for index in asks.keys() - found.keys():
+            found[index] = found[again[str(asks[index].key)]]
+        return found
+
+    def _asked_before(self, write: Write, ask: Ask) -> list[Leased]:
+        """Return the trials that the same question was answered with, as far as they still run."""
+        if ask.key is None:
+            return []
+        query = (
+            sa.select(attempts.c.key.label("lease"), attempts.c.lease_seconds, trials)
+            .join(
+                trials,
+                (trials.c.sweep_id == attempts.c.sweep_id) & (trials.c.number == attempts.c.trial),
+            )
+            .where(
+                attempts.c.sweep_id == ask.sweep_id,
+                attempts.c.ask_key == plain_text(ask.key),
+                attempts.c.state == TrialState.RUNNING.value,
+            )
+            .order_by(attempts.c.id)
+        )
+        held = [
+            Leased(trial_of(row), row.lease, row.lease_seconds) for row in write.conn.execute(query)
+        ]
+        if held:
             write.conn.execute(
                 sa.update(attempts)
-                .where(attempts.c.sweep_id == row.id, attempts.c.key.in_(held))
-                .values(lease_until=until)
+                .where(
+                    attempts.c.sweep_id == ask.sweep_id,
+                    attempts.c.key.in_([leased.lease for leased in held]),
+                )
+                .values(lease_until=self._clock() + _microseconds(attempts.c.lease_seconds))
             )
-            return Handout(again, "", SweepState(row.state))
-        reason = _why_none(row)
-        if reason:
-            return Handout([], reason, SweepState(row.state))
-        room = ask.count if row.concurrency is None else row.concurrency - row.n_running
-        return Handout(
-            _lease(write, row, ask, min(ask.count, room), until), "", SweepState(row.state)
+        return held
+
+    def _lease(
+        self, write: Write, row: sa.Row[Any], granted: Sequence[tuple[Ask, int]]
+    ) -> list[list[Leased]]:
+        """Start attempts at the trials that have waited longest: so many for each question."""
+        total = sum(count for _, count in granted)
+        if not total:
+            return [[] for _ in granted]
+        waiting = (
+            sa.select(trials)
+            .where(trials.c.sweep_id == row.id, trials.c.state == TrialState.WAITING.value)
+            .order_by(trials.c.number)
+            .limit(total)
         )
+        chosen = [_running(trial_of(trial), write.now) for trial in write.conn.execute(waiting)]
+        numbers = [trial.number for trial in chosen]
+        last = last_attempts(write, row.id, numbers)
+        leased: list[list[Leased]] = []
+        rows = []
+        rest = iter(chosen)
+        for ask, count in granted:
+            mine = [
+                Leased(trial, secrets.token_hex(16), ask.lease_seconds)
+                for trial in islice(rest, count)
+            ]
+            leased.append(mine)
+            rows += [_attempt(write, ask, one, last.get(one.trial.number)) for one in mine]
+        seconds = sa.cast(sa.bindparam("microseconds"), sa.BigInteger)
+        write.conn.execute(sa.insert(attempts).values(lease_until=self._clock() + seconds), rows)
+        move_trials(write, row, trials.c.number.in_(numbers), TrialState.RUNNING, exit_cause="")
+        return leased
 
 
 def _locked(write: Write, sweep_ids: Collection[str]) -> dict[str, sa.Row[Any]]:
@@ -199,7 +273,12 @@ def _locked(write: Write, sweep_ids: Collection[str]) -> dict[str, sa.Row[Any]]:
     return {row.id: row for row in rows}
 
 
-def _why_none(row: sa.Row[Any]) -> str:
+def _room(row: sa.Row[Any]) -> int:
+    """Return how many trials may start beside those that run."""
+    return MAX_TRIALS if row.concurrency is None else row.concurrency - row.n_running
+
+
+def _why_none(row: sa.Row[Any], room: int, waiting: int) -> str:
     """Return why a sweep hands out no trial now; "" if it does."""
     state = SweepState(row.state)
     because = f": {row.reason}" if row.reason and state.is_finished() else ""
@@ -207,77 +286,33 @@ def _why_none(row: sa.Row[Any]) -> str:
         return f"the sweep is {state.value}{because}"
     if row.requested != "none":
         return f"the sweep is about to be {_SOON[row.requested]}"
-    if row.concurrency is not None and row.n_running >= row.concurrency:
-        return f"{row.n_running} trials run, as many as concurrency allows"
-    if row.n_waiting:
+    if room <= 0:
+        return f"{row.concurrency} trials run, as many as concurrency allows"
+    if waiting:
         return ""
-    if row.n_running:
-        return f"no trial waits, {row.n_running} run"
-    return "no trial waits yet"
+    running = row.n_running + row.n_waiting
+    return f"no trial waits, {running} run" if running else "no trial waits yet"
 
 
 _SOON = {"pause": "paused", "cancel": "cancelled", "delete": "deleted"}
 
 
-def _asked_before(write: Write, ask: Ask) -> list[Leased]:
-    """Return the trials that the same question was answered with, as far as they still run."""
-    if ask.key is None:
-        return []
-    query = (
-        sa.select(attempts.c.key.label("lease"), attempts.c.lease_seconds, trials)
-        .join(
-            trials,
-            (trials.c.sweep_id == attempts.c.sweep_id) & (trials.c.number == attempts.c.trial),
-        )
-        .where(
-            attempts.c.sweep_id == ask.sweep_id,
-            attempts.c.ask_key == plain_text(ask.key),
-            attempts.c.state == TrialState.RUNNING.value,
-        )
-        .order_by(attempts.c.id)
-    )
-    return [
-        Leased(trial_of(row), row.lease, row.lease_seconds) for row in write.conn.execute(query)
-    ]
-
-
-def _lease(write: Write, row: sa.Row[Any], ask: Ask, count: int, until: Any) -> list[Leased]:
-    """Start attempts at the trials that have waited longest; return their leases."""
-    waiting = (
-        sa.select(trials)
-        .where(trials.c.sweep_id == row.id, trials.c.state == TrialState.WAITING.value)
-        .order_by(trials.c.number)
-        .limit(count)
-    )
-    chosen = write.conn.execute(waiting).all()
-    numbers = [trial.number for trial in chosen]
-    last = last_attempts(write, row.id, numbers)
-    leases = {number: secrets.token_hex(16) for number in numbers}
+def _attempt(write: Write, ask: Ask, leased: Leased, last: sa.Row[Any] | None) -> dict[str, Any]:
     agent = plain_text(ask.agent)
-    write.conn.execute(
-        sa.insert(attempts).values(lease_until=until),
-        [
-            {
-                "sweep_id": row.id,
-                "trial": number,
-                "number": last[number].number + 1 if number in last else 1,
-                "key": leases[number],
-                "token": 0,
-                "state": TrialState.RUNNING.value,
-                "started_at": write.now,
-                "provenance": json_safe({"agent": agent}),
-                "agent": agent,
-                "ask_key": None if ask.key is None else plain_text(ask.key),
-                "lease_seconds": ask.lease_seconds,
-            }
-            for number in numbers
-        ],
-    )
-    move_trials(write, row, trials.c.number.in_(numbers), TrialState.RUNNING, exit_cause="")
-    return [
-        Leased(_running(trial_of(trial), write.now), leases[trial.number], ask.lease_seconds)
-        for trial in chosen
-    ]
+    return {
+        "sweep_id": ask.sweep_id,
+        "trial": leased.trial.number,
+        "number": 1 if last is None else last.number + 1,
+        "key": leased.lease,
+        "token": 0,
+        "state": TrialState.RUNNING.value,
+        "started_at": write.now,
+        "provenance": json_safe({"agent": agent}),
+        "agent": agent,
+        "ask_key": None if ask.key is None else plain_text(ask.key),
+        "lease_seconds": ask.lease_seconds,
+        "microseconds": int(ask.lease_seconds * 1e6),
+    }
 
 
 def _running(trial: Trial, now: int) -> Trial:
