@@ -13,9 +13,12 @@
     │   ├── InvalidSort
     │   ├── InvalidLimit
     │   └── InvalidFilter
+    ├── InvalidReport           what an agent sent breaks a rule
     ├── Conflict                right in itself, but not in this state
     │   ├── IdempotencyConflict
-    │   └── SweepStateConflict
+    │   ├── SweepStateConflict
+    │   ├── NotExternal         agents asked for trials that the service runs itself
+    │   └── LeaseEnded          an agent's right to a trial is over
     ├── LeaseLost               another runner drives the sweep now
     └── StoreUnavailable        the database cannot be reached; try again
         └── StoreIsNewer        a newer version of this program has changed its tables
@@ -101,6 +104,10 @@ class InvalidFilter(InvalidQuery):
     """A filter names a state or kind that does not exist."""
 
 
+class InvalidReport(SweepsError):
+    """A report or an ending of an agent breaks a rule. The sentence names field, rule and value."""
+
+
 class Conflict(SweepsError):
     """The request is valid but does not fit what is there."""
 
@@ -118,6 +125,24 @@ class IdempotencyConflict(Conflict):
 
 class SweepStateConflict(Conflict):
     """A sweep or trial is in a state that does not allow this."""
+
+
+class NotExternal(Conflict):
+    """The trials of this sweep are run by the service, not by agents."""
+
+    def __init__(self, sweep_id: str, training: str) -> None:
+        super().__init__(
+            f"sweep {sweep_id} runs its own trials (training must be 'external' for agents, got "
+            f"{training[:80]!r})",
+            field="training",
+        )
+
+
+class LeaseEnded(Conflict):
+    """The lease is none of the trial's, or its attempt has ended as lost. Ask for another trial."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, field="lease")
 
 
 def does_not_go_on(wish: str, sweep_id: str, what: str) -> SweepStateConflict:

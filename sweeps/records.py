@@ -54,6 +54,7 @@ SUPERSEDED = f"{LOST}another attempt was started"
 #: Attempts at a trial whose worker dies under it, in a service and in a batch.
 MAX_ATTEMPTS = 3
 
+
 Kind = Literal["sweep", "match"]
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")

@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import uvicorn
 
@@ -47,7 +48,9 @@ def run(settings: Settings, fd: int | None) -> None:
         else socket.socket(fileno=fd)
     )
     migrated = threading.Event()
-    threading.Thread(target=_migrate, args=(store.migrate, migrated), daemon=True).start()
+    threading.Thread(
+        target=_migrate, args=(partial(_prepare, store), migrated), daemon=True
+    ).start()
     migrated.wait(5.0)  # a store that is away is answered with 503 until it is back
     config = uvicorn.Config(
         app,
@@ -62,6 +65,12 @@ def run(settings: Settings, fd: int | None) -> None:
     set_by_signals(threading.Event())
     uvicorn.Server(config).run(sockets=[server])
     store.close()
+
+
+def _prepare(store: Store) -> None:
+    """Bring the tables up to date, and give agents their time: nobody answered them before."""
+    store.migrate()
+    store.renew_leases()
 
 
 def _migrate(migrate: Callable[[], None], done: threading.Event) -> None:

@@ -10,6 +10,7 @@ from dashboards.pages import pages_router
 from dashboards.web.responses import Compression
 from service.api.auth import Guard
 from service.api.edge import Edge
+from service.api.group_commit import GroupCommit
 from service.api.monitoring import API, Metrics, RequestMetrics
 from service.api.routes.all import ROUTERS
 from service.api.routes.docs import router as docs_router
@@ -43,6 +44,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     )
     app.state.store = store
     app.state.settings = settings
+    app.state.agents = GroupCommit(store)
     app.state.secret = require_token_off_loopback(settings)
     app.state.metrics = Metrics(store)
     app.add_middleware(Compression, except_below=f"{API}/")

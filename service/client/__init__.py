@@ -3,6 +3,7 @@
 May import: contract, settings.
 """
 
+from service.client.agents import Agent, AgentTrial
 from service.client.client import Client, ServiceError, ServiceRefused, ServiceUnreachable
 
-__all__ = ["Client", "ServiceError", "ServiceRefused", "ServiceUnreachable"]
+__all__ = ["Agent", "AgentTrial", "Client", "ServiceError", "ServiceRefused", "ServiceUnreachable"]

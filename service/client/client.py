@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import httpx2
 from pydantic import BaseModel
 
+from service.contract.agents import AskOut, HeardOut, ToldOut
 from service.contract.analysis import AnalysisOut, FindingsOut
 from service.contract.outputs import (
     ComparisonOut,
@@ -204,6 +205,27 @@ class Client:
     def log(self, sweep_id: str, number: int, lines: int = 200) -> str:
         path = f"/sweeps/{sweep_id}/trials/{number}/log"
         return self._request("GET", path, params={"lines": lines}).text
+
+    # Trials that run outside; see ``service.client.agents`` for what repeats these
+
+    def ask(self, sweep_id: str, *, key: str | None = None, **asked: Any) -> AskOut:
+        """Lease trials; ``asked`` as in the API (agent, count, …). A key makes it repeatable."""
+        return self._send(AskOut, f"/sweeps/{sweep_id}/ask", asked, key)
+
+    def report(self, sweep_id: str, number: int, lease: str, reports: list[Any]) -> HeardOut:
+        """Record reports of a leased trial; says whether it must stop."""
+        path = f"/sweeps/{sweep_id}/trials/{number}/reports"
+        return self._send(HeardOut, path, {"lease": lease, "reports": reports})
+
+    def heartbeat(self, sweep_id: str, number: int, lease: str) -> HeardOut:
+        """Keep a lease; says whether the trial must stop."""
+        path = f"/sweeps/{sweep_id}/trials/{number}/heartbeat"
+        return self._send(HeardOut, path, {"lease": lease})
+
+    def tell(self, sweep_id: str, number: int, lease: str, **told: Any) -> ToldOut:
+        """End a leased trial; ``told`` as in the API (state, metrics, step, reason)."""
+        path = f"/sweeps/{sweep_id}/trials/{number}/tell"
+        return self._send(ToldOut, path, told | {"lease": lease})
 
     # Matches
 

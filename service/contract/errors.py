@@ -41,6 +41,7 @@ STATUS: dict[type[SweepsError], int] = {
     domain.Conflict: 409,
     domain.LeaseLost: 409,
     domain.InvalidQuery: 422,
+    domain.InvalidReport: 422,
     domain.UnreadableSpec: 422,
     domain.StoreUnavailable: 503,
 }

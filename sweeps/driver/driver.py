@@ -30,7 +30,7 @@ from sweeps.cluster.fair_share import Share, View, keep_looking
 from sweeps.driver.dispatcher import Dispatcher
 from sweeps.driver.limits import Limits
 from sweeps.driver.monitor import Watcher
-from sweeps.driver.outcomes import sweep_ending
+from sweeps.driver.outcomes import outcome_of
 from sweeps.driver.plan import SweepPlan, plan
 from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN
 from sweeps.driver.store_writer import StoreWriter
@@ -245,21 +245,13 @@ class Driver:
                 time.sleep(_RETRY / 4)
 
     def _outcome(self, sweep: Sweep) -> tuple[SweepState, str]:
-        stop = self._dispatcher.stopping
-        # Asked in the last second, while trials stopped for another reason.
-        if sweep.requested in ("cancel", "delete"):
-            stop = "cancel"
-        elif sweep.requested == "pause" and stop == "leave":
-            stop = "pause"
-        # Asked while trials stopped for the pause, or while the last ones ran by the old spec.
-        if stop == "pause" and sweep.requested == "none":
-            return SweepState.QUEUED, "resumed"
-        if stop in (None, "limit") and sweep.spec != self._sweep.spec:
-            return SweepState.QUEUED, "extended"
-        if stop is None and self._dispatcher.has_reopened():
-            return SweepState.QUEUED, "retrying failed trials"
-        finished = self._dispatcher.finished or "all done"
-        return sweep_ending(stop, finished, sweep.trials)
+        return outcome_of(
+            sweep,
+            self._dispatcher.stopping,
+            driven=self._sweep.spec,
+            finished=self._dispatcher.finished or "all done",
+            has_reopened=self._dispatcher.has_reopened,
+        )
 
 
 def _dispatcher(

@@ -1,13 +1,13 @@
 """Reports of a trial, checked before the store, and what the ends of attempts and sweeps mean."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from sweeps.driver.store_writer import Ending
-from sweeps.records import LOST, MAX_ATTEMPTS, SweepState, TrialState
+from sweeps.records import LOST, MAX_ATTEMPTS, Sweep, SweepState, TrialState
 from worker.report import Report
 
 
@@ -74,9 +74,9 @@ def failed(cause: str) -> Ending:
     return Ending(TrialState.FAILED, TrialState.FAILED, cause)
 
 
-def lost(error: BaseException, attempts: int) -> Ending:
+def lost(error: BaseException | str, attempts: int) -> Ending:
     """The end of an attempt whose worker died: tried again, ``MAX_ATTEMPTS`` times in all."""
-    cause = f"{LOST}{describe_error(error)}"
+    cause = f"{LOST}{error if isinstance(error, str) else describe_error(error)}"
     if attempts < MAX_ATTEMPTS:
         return Ending(TrialState.FAILED, TrialState.WAITING, cause)
     return failed(f"{cause} (attempt {attempts} of {MAX_ATTEMPTS})")
@@ -96,6 +96,33 @@ def returned(last: Report | None, metric: str | None) -> Ending:
     if metric is not None and metric not in last.metrics:
         return failed(f"the final report has no {metric}")
     return reached(TrialState.COMPLETE, "complete")
+
+
+def outcome_of(
+    sweep: Sweep,
+    stop: Stop | None,
+    *,
+    driven: Mapping[str, Any],
+    finished: str,
+    has_reopened: Callable[[], bool],
+) -> tuple[SweepState, str]:
+    """State and reason in which a driver that is done gives its sweep back.
+
+    ``driven`` is the spec that it drove by, ``sweep`` the sweep as people have left it since.
+    """
+    # Asked in the last second, while trials stopped for another reason.
+    if sweep.requested in ("cancel", "delete"):
+        stop = "cancel"
+    elif sweep.requested == "pause" and stop == "leave":
+        stop = "pause"
+    # Asked while trials stopped for the pause, or while the last ones ran by the old spec.
+    if stop == "pause" and sweep.requested == "none":
+        return SweepState.QUEUED, "resumed"
+    if stop in (None, "limit") and sweep.spec != driven:
+        return SweepState.QUEUED, "extended"
+    if stop is None and has_reopened():
+        return SweepState.QUEUED, "retrying failed trials"
+    return sweep_ending(stop, finished, sweep.trials)
 
 
 def sweep_ending(

@@ -11,13 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from sweeps.cluster.capacity import ClusterShape
 from sweeps.records import Claim
+
+#: Between two starts of the process for sweeps of agents.
+_RESTART_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,51 @@ class DriverProcess:
                     self._shape = ClusterShape.from_json(json.loads(line))
 
 
-def stop_all(drivers: Sequence[DriverProcess], seconds: float) -> None:
+class ExternalProcess:
+    """The process that drives all sweeps of agents: started while there are any."""
+
+    def __init__(self, settings: DriverSettings, lease_seconds: float) -> None:
+        self._settings = settings
+        self._lease = lease_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._next_start = 0.0
+
+    def keep(self, is_wanted: Callable[[], bool]) -> None:
+        """Start it if it does not run and is wanted, no sooner than seconds after it last ended."""
+        if self.exit_code is None or time.monotonic() < self._next_start or not is_wanted():
+            return
+        self._next_start = time.monotonic() + _RESTART_SECONDS
+        logs = self._settings.home / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sweeps.driver.external_driver"]
+        command += ["--store", self._settings.store_url, "--home", str(self._settings.home)]
+        command += ["--lease", str(self._lease)]
+        with (logs / "drivers.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stderr=output, start_new_session=True
+            )
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives; 0 where it was never started."""
+        return 0 if self._process is None else self._process.poll()
+
+    def terminate(self) -> None:
+        """Ask it to leave its sweeps and end."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                if self._process.poll() is None:
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def stop_all(drivers: Sequence[DriverProcess | ExternalProcess], seconds: float) -> None:
     """Stop drivers together; what has not ended after ``seconds`` is killed."""
     for driver in drivers:
         driver.terminate()

@@ -4,7 +4,8 @@ The process is ``python -m sweeps.driver.runner``.
 
 The runner claims a sweep, gives it to a driver and renews its lease while the driver lives. If the
 driver dies the sweep is queued again at once; if the runner itself dies, its drivers go on, and
-when a lease has run out another runner takes over. It loads neither Ray nor torch.
+when a lease has run out another runner takes over. Sweeps whose trials agents run share one process
+and need no cluster. The runner loads neither Ray nor torch.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from sweeps.driver.process import (
     TAKEN,
     DriverProcess,
     DriverSettings,
+    ExternalProcess,
     describe,
     stop_all,
 )
@@ -98,6 +100,7 @@ class Runner:
         self._clock = WallClock()
         self._drivers: list[DriverProcess] = []
         self._spare: DriverProcess | None = None
+        self._external = ExternalProcess(settings, lease_seconds)
         self._next_spare = 0.0
         self._next_report = 0.0
         self._next_sweeping = 0.0
@@ -115,7 +118,8 @@ class Runner:
                     log.warning("%s; trying again", error)
                     stop.wait(1.0)
         finally:
-            stop_all([*self._drivers, *([self._spare] if self._spare else [])], _STOP)
+            spare = [self._spare] if self._spare else []
+            stop_all([self._external, *self._drivers, *spare], _STOP)
             self._give_back()
 
     def _give_back(self) -> None:
@@ -148,6 +152,7 @@ class Runner:
         if time.monotonic() >= self._next_sweeping:
             self._next_sweeping = time.monotonic() + _SWEEPING
             remove_marked(self._store, self._settings.home)
+            self._external.keep(self._store.has_external)
             self._explain_queue()
         self._report()
 

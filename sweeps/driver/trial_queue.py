@@ -94,14 +94,32 @@ class TrialQueue:
     def propose(self) -> Trial | None:
         """Ask the proposer until a trial waits, or it has no more for now."""
         while not self._waiting:
-            self._ask()
-            if not self._proposals:
+            if not self.grow():
                 return None
-            trials = self._store.add_trials(self._claim, [_new(p) for p in self._proposals])
-            for trial in trials:
-                self._admit(trial)
-            self._proposals = []
         return self.next_waiting()
+
+    def grow(self) -> bool:
+        """Ask the proposer for as much as it may be asked; say whether it had anything."""
+        self._ask()
+        if not self._proposals:
+            return False
+        trials = self._store.add_trials(self._claim, [_new(p) for p in self._proposals])
+        for trial in trials:
+            self._admit(trial)
+        self._proposals = []
+        return True
+
+    def take_all(self) -> list[Trial]:
+        """Take every trial that waits or runs elsewhere, to let others hand them out."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        for trial in taken:
+            self._limits.taken(trial)
+        return taken
+
+    def holds(self, number: int) -> bool:
+        """Whether a trial has yet to come to its end, as far as this queue knows."""
+        return number in self._open
 
     def put_back(self, trial: Trial, *, first: bool = False) -> None:
         """Let a trial wait again that did not come to its end."""
@@ -120,12 +138,16 @@ class TrialQueue:
         numbers = self._store.reopened(sweep_id, self._failed)
         trials = [self._store.trial(sweep_id, number) for number in numbers]
         for trial in trials:
-            self._failed.discard(trial.number)
-            self._limits.reopened(trial)
-            self._admit(trial)
-            # A match that ended with the failure goes on.
-            self.finished = None
+            self.reopen(trial)
         return trials
+
+    def reopen(self, trial: Trial) -> None:
+        """Queue a trial that failed and may run again."""
+        self._failed.discard(trial.number)
+        self._limits.reopened(trial)
+        self._admit(trial)
+        # A match that ended with the failure goes on.
+        self.finished = None
 
     def tell(self, trial: Trial) -> None:
         """Tell the proposer of an ending, and drop what nobody needs any more."""

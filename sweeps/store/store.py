@@ -1,15 +1,17 @@
 """``Store``: the record of every sweep, in SQLite or PostgreSQL.
 
 Each group of verbs has its file. In ``commands``: requests of users (``sweeps``, ``growth``),
-leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``reports``), imports
-(``imports``), the mirror's queue (``outbox``), retention (``retention``). In ``queries``: reads for
-pages and routes (``trials``, ``sweeps``, ``curves``, ``timeline``).
+leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``reports``), requests
+of agents (``agents``), imports (``imports``), the mirror's queue (``outbox``), retention
+(``retention``). In ``queries``: reads for pages and routes (``trials``, ``sweeps``, ``curves``,
+``timeline``).
 
 Rules that no type can express: a Store may be shared by threads and opened by several processes,
 but not carried through a fork. Every verb is one transaction: it happens completely or not at all.
 Verbs raise StoreUnavailable when the database cannot be reached, and may then be repeated.
 """
 
+from sweeps.store.commands.agents import AgentVerbs
 from sweeps.store.commands.attempts import AttemptVerbs
 from sweeps.store.commands.growth import GrowthVerbs
 from sweeps.store.commands.imports import ImportVerbs
@@ -35,6 +37,7 @@ class Store(
     ClaimVerbs,
     TrialVerbs,
     AttemptVerbs,
+    AgentVerbs,
     RecordVerbs,
     ReadVerbs,
     CurveVerbs,

@@ -2,6 +2,8 @@
 
 from fastapi import APIRouter
 
+from service.api.routes.agents import reports as agent_reports
+from service.api.routes.agents import router as agents
 from service.api.routes.catalogue import router as catalogue
 from service.api.routes.comparisons import router as comparisons
 from service.api.routes.events import router as events
@@ -10,8 +12,11 @@ from service.api.routes.sweeps import router as sweeps
 from service.api.routes.trials import router as trials
 
 ROUTERS: tuple[APIRouter, ...] = (
+    # First, because it takes thousands of requests a second.
+    agent_reports,
     sweeps,
     trials,
+    agents,
     events,
     comparisons,
     matches,

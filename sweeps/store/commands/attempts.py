@@ -43,7 +43,7 @@ class AttemptVerbs(Database):
             found = _by_key(write, row.id, names)
             numbers = [n for n in dict.fromkeys(numbers) if n not in found]
             _refuse_finished(write, row.id, numbers)
-            last = _last_attempts(write, row.id, numbers)
+            last = last_attempts(write, row.id, numbers)
             found |= {
                 n: a.id
                 for n, a in last.items()
@@ -87,7 +87,7 @@ class AttemptVerbs(Database):
         with self._writing() as write:
             row = fenced(write, claim)
             for (state, trial_state, cause), group in alike.items():
-                _finish(write, row, state, trial_state, cause, group)
+                finish_alike(write, row, state, trial_state, cause, group)
 
     def open_attempts(self, sweep_id: str) -> dict[int, list[Attempt]]:
         """Return the attempts, in order, of every unfinished trial, by trial number."""
@@ -107,7 +107,7 @@ class AttemptVerbs(Database):
         return dict(found)
 
 
-def _finish(
+def finish_alike(
     write: Write,
     sweep: sa.Row[Any],
     state: TrialState,
@@ -157,7 +157,7 @@ def _refuse_finished(write: Write, sweep_id: str, numbers: Sequence[int]) -> Non
             )
 
 
-def _last_attempts(write: Write, sweep_id: str, numbers: Sequence[int]) -> dict[int, Any]:
+def last_attempts(write: Write, sweep_id: str, numbers: Sequence[int]) -> dict[int, Any]:
     query = (
         sa.select(attempts)
         .where(attempts.c.sweep_id == sweep_id, attempts.c.trial.in_(numbers))

@@ -23,11 +23,14 @@ from sweeps.store.commands.sweeps import carry_out, left_of
 from sweeps.store.database.connection import Database, Write, json_safe, microseconds
 from sweeps.store.database.rows import time_of
 from sweeps.store.database.tables import runners, sweeps, trials
+from worker.config.training import EXTERNAL
 
 #: States to which a runner releases a sweep whose driver died.
 _TO_GO_ON = (SweepState.QUEUED, SweepState.FAILED)
 #: How long a runner is listed after its last report.
 _FORGET_SECONDS = 86_400.0
+
+_IS_EXTERNAL = sa.func.coalesce(sweeps.c.spec["training"].as_string(), "") == EXTERNAL
 
 #: Built once, because every submission executes it.
 _RUNNERS = (
@@ -45,8 +48,12 @@ class ClaimVerbs(Database):
         kinds: Sequence[Kind] = ("sweep", "match"),
         *,
         driven: Collection[str] = (),
+        external: bool = False,
     ) -> Claim | None:
         """Claim the sweep that has waited longest, or one whose driver's lease has expired.
+
+        ``external``: one whose trials are run outside, else only others. Its running trials stay
+        with their agents.
 
         Trials that an earlier driver left running, or cut off at the end of a budget, wait again;
         their attempts end as failed, "lost". ``driven`` are ids of sweeps whose drivers are known
@@ -55,16 +62,18 @@ class ClaimVerbs(Database):
         """
         with self._writing() as write:
             self._carry_out_wishes(write)
-            free = self._first_free(write, kinds, driven)
+            free = self._first_free(write, kinds, driven, external=external)
             if free is None:
                 return None
             row = self._take(write, free.id, owner, lease_seconds)
-            close_attempts(
-                write, row.id, TrialState.FAILED, DRIVER_LOST, lease_until=free.lease_until
-            )
-            # Cancelled: cut off by a budget that has been extended since, or is spent again soon.
-            stopped = trials.c.state.in_([TrialState.RUNNING.value, TrialState.CANCELLED.value])
-            move_trials(write, row, stopped, TrialState.WAITING)
+            # Cut off by a budget that has been extended since, or is spent again soon.
+            stopped = {TrialState.CANCELLED.value}
+            if not external:
+                close_attempts(
+                    write, row.id, TrialState.FAILED, DRIVER_LOST, lease_until=free.lease_until
+                )
+                stopped.add(TrialState.RUNNING.value)
+            move_trials(write, row, trials.c.state.in_(stopped), TrialState.WAITING)
             write.event(row.id, "sweep", {"state": row.state, "reason": "", "owner": owner})
             return Claim(row.id, row.token, owner)
 
@@ -96,7 +105,8 @@ class ClaimVerbs(Database):
     ) -> bool:
         """Release the sweep: finished, paused, or queued for another runner.
 
-        Running trials wait again if the sweep may continue, else they end with it. If users have
+        Running trials wait again if the sweep may continue, else they end with it; agents keep
+        theirs while it is queued. If users have
         sent a request, extended the sweep, or retried failed trials since it was ``seen``, nothing
         changes and the result is False. Without ``seen``, for a driver that died, a sweep that
         would continue is paused or cancelled if users requested it. Raises LeaseLost; repeating a
@@ -131,6 +141,7 @@ class ClaimVerbs(Database):
             sweeps.c.state == SweepState.QUEUED.value,
             sweeps.c.queued_at < microseconds() - int(after_seconds * 1e6),
             sweeps.c.reason != reason,
+            ~_IS_EXTERNAL,
         )
         with self._reading() as conn:
             # Called every second, and usually there is nothing to write.
@@ -175,10 +186,29 @@ class ClaimVerbs(Database):
             ~self._is_lapsed(sweeps.c.lease_until),
         )
         with self._reading() as conn:
-            return [_demand(row) for row in conn.execute(query)]
+            return [_demand(row) for row in conn.execute(query.where(~_IS_EXTERNAL))]
+
+    def wishes(self, claims: Collection[Claim]) -> dict[str, Request]:
+        """Return what users request of claimed sweeps, by sweep; those lost are missing."""
+        query = sa.select(sweeps.c.id, sweeps.c.token, sweeps.c.requested).where(
+            sweeps.c.id.in_([claim.sweep_id for claim in claims]),
+            sweeps.c.state == SweepState.RUNNING.value,
+        )
+        with self._reading() as conn:
+            held = {(row.id, row.token): row.requested for row in conn.execute(query)}
+        named = {claim: held.get((claim.sweep_id, claim.token)) for claim in claims}
+        return {claim.sweep_id: wish for claim, wish in named.items() if wish is not None}
+
+    def has_external(self) -> bool:
+        """Whether a sweep of agents waits for a driver, or has one."""
+        query = sa.select(sweeps.c.id).where(
+            sweeps.c.state.in_([SweepState.QUEUED.value, SweepState.RUNNING.value]), _IS_EXTERNAL
+        )
+        with self._reading() as conn:
+            return conn.execute(query.limit(1)).first() is not None
 
     def _first_free(
-        self, write: Write, kinds: Sequence[Kind], driven: Collection[str]
+        self, write: Write, kinds: Sequence[Kind], driven: Collection[str], *, external: bool
     ) -> sa.Row[Any, Any] | None:
         """Lock a sweep that needs a driver; other runners skip it."""
         is_running = sweeps.c.state == SweepState.RUNNING.value
@@ -187,6 +217,7 @@ class ClaimVerbs(Database):
             sa.select(sweeps.c.id, sweeps.c.lease_until)
             .where(sa.or_(sweeps.c.state == SweepState.QUEUED.value, lapsed))
             .where(sweeps.c.kind.in_(kinds), sweeps.c.id.not_in(driven))
+            .where(_IS_EXTERNAL if external else ~_IS_EXTERNAL)
             .order_by(sweeps.c.queued_at, sweeps.c.id)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -267,6 +298,6 @@ def _end_trials(write: Write, row: sa.Row[Any], state: SweepState, reason: str) 
         still_open = running | (trials.c.state == TrialState.WAITING.value)
         close_attempts(write, row.id, TrialState.CANCELLED, cause)
         move_trials(write, row, still_open, TrialState.CANCELLED, exit_cause=cause)
-    else:
+    elif state != SweepState.QUEUED or row.spec.get("training") != EXTERNAL:
         close_attempts(write, row.id, TrialState.CANCELLED, cause)
         move_trials(write, row, running, TrialState.WAITING)

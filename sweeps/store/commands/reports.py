@@ -55,12 +55,12 @@ def _record(write: Write, sweep: sa.Row[Any], item: TrialReports, ids: Mapping[s
         raise SweepStateConflict(
             f"attempt {item.attempt_id} is not one of trial {item.number} of sweep {sweep.id}"
         )
-    finite = _insert_metrics(write, attempt, item.reports, ids)
+    finite = _record_metrics(write, attempt, item.reports, ids)
     _insert_series(write, sweep, item)
     _update_trial(write, sweep, trial, item.reports, finite)
 
 
-def _insert_metrics(
+def _record_metrics(
     write: Write, attempt: sa.Row[Any], reports: list[Report], ids: Mapping[str, int]
 ) -> dict[str, float]:
     """Insert metric rows; return the latest finite value of each name."""
@@ -86,7 +86,7 @@ def _insert_metrics(
                 }
             )
     if rows:
-        _insert_points(write, rows)
+        insert_metrics(write, rows)
     write.conn.execute(
         sa.update(attempts)
         .where(attempts.c.id == attempt.id)
@@ -95,7 +95,7 @@ def _insert_metrics(
     return latest
 
 
-def _insert_points(write: Write, rows: list[dict[str, Any]]) -> None:
+def insert_metrics(write: Write, rows: list[dict[str, Any]]) -> None:
     """Insert metric rows that do not exist yet."""
     if write.conn.dialect.name == "sqlite":
         write.conn.execute(insert_new(write, metrics), rows)

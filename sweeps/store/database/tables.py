@@ -180,6 +180,13 @@ attempts = Table(
     Column("exit_cause", Text, nullable=False, default=""),
     Column("provenance", JSON, nullable=False),
     Column("last_seq", BigInteger, nullable=False, default=0),
+    # Of an attempt outside: who has it, the key of the question that it answered, until when it
+    # may be silent. ``key`` is then the token of the lease.
+    Column("agent", Text),
+    Column("ask_key", Text),
+    Column("lease_seconds", Double),
+    Column("lease_until", BigInteger),
+    Column("last_step", BigInteger),
     # For the mirror: sent up to this metric, in this state, to this run.
     Column("mlflow_run_id", Text),
     Column("mirror_seq", BigInteger, nullable=False, default=0),
@@ -191,6 +198,13 @@ attempts = Table(
     UniqueConstraint("sweep_id", "trial", "number", name="uq_attempts_number"),
     Index("ix_attempts_key", "sweep_id", "key", unique=True),
     Index("ix_attempts_state", "sweep_id", "state"),
+    Index(
+        "ix_attempts_asked",
+        "sweep_id",
+        "ask_key",
+        sqlite_where=text("ask_key IS NOT NULL"),
+        postgresql_where=text("ask_key IS NOT NULL"),
+    ),
     Index(
         "ix_attempts_unmirrored",
         "id",

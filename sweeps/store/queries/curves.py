@@ -49,6 +49,30 @@ class CurveVerbs(Database):
             curves = _curves(conn, sweep_id, trials.c.number == number, names)
         return {name: thin(curve, max_points) for (_, name), curve in sorted(curves.items())}
 
+    def values_after(self, sweep_id: str, name: str, after: Mapping[int, int]) -> dict[int, Curve]:
+        """Return what attempts reported of one metric after a step, by attempt.
+
+        ``after`` holds the step by attempt; attempts without news are left out.
+        """
+        mine = (metric_names.c.sweep_id == sweep_id) & (metric_names.c.kind == "metric")
+        known = sa.select(metric_names.c.id).where(mine, metric_names.c.name == name)
+        found: dict[int, Curve] = {}
+        with self._reading() as conn:
+            name_id = conn.execute(known).scalar()
+            for attempt_id, step in after.items() if name_id is not None else ():
+                query = (
+                    sa.select(metrics.c.step, metrics.c.value)
+                    .where(
+                        metrics.c.attempt_id == attempt_id,
+                        metrics.c.name_id == name_id,
+                        metrics.c.step > step,
+                    )
+                    .order_by(metrics.c.step)
+                )
+                if rows := conn.execute(query).all():
+                    found[attempt_id] = [(row.step, row.value) for row in rows]
+        return found
+
     def point_curves(
         self, sweep_id: str, name: str, points: Sequence[int], max_points: int = 500
     ) -> list[PointCurve]:
