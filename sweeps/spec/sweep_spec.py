@@ -166,7 +166,7 @@ def _config_of_training(values: Any, info: ValidationInfo) -> TrialConfig:
     """Validate ``base`` by the class of the training, which stands before it."""
     # Where the training itself is refused, one sentence about it is enough.
     training = info.data.get("training", EXTERNAL)
-    return config_class(training).model_validate(values)
+    return config_class(training).partial(values)
 
 
 #: Of the class of the spec's training; the schema shows that of the built-in one.
@@ -276,6 +276,7 @@ class SweepSpec(SpecModel):
         self._check_size()
         self._check_seeds()
         self._check_declarations()
+        self._check_required()
         self._take_declared_direction()
         self._check_objective()
         self._check_rungs()
@@ -379,6 +380,17 @@ class SweepSpec(SpecModel):
                 f"{self.resources.trials_per_gpu}",
             )
         check_declared(self.metrics)
+
+    def _check_required(self) -> None:
+        """Refuse a spec that sets a field without a default nowhere, or not in every branch."""
+        given = self.base.model_fields_set
+        for name in self.base.required():
+            if name not in given and (name not in self.space or self.space[name].when):
+                raise FieldError(
+                    f"base.{name}",
+                    f"{name} has no default in training {self.training!r}: set it in base or, "
+                    "without a condition, in space; got none",
+                )
 
     def _check_rungs(self) -> None:
         """Refuse a first rung at or after the end of every run, which would stop no point."""
