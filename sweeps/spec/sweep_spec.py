@@ -44,7 +44,14 @@ from sweeps.spec.model import MAX_TRIALS, Count, Positive, SpecModel, Steps, pri
 from sweeps.spec.text import load_spec_text
 from sweeps.spec.validation_messages import explain, in_words, shown
 from worker.config.train_config import TrainConfig
-from worker.config.training import EXTERNAL, FIXED_METRICS, IMAGES, Metric, config_class, is_test
+from worker.config.training import (
+    EXTERNAL,
+    FIXED_METRICS,
+    IMAGES,
+    config_class,
+    is_test,
+    load_training,
+)
 from worker.config.trial_config import FieldError, TrialConfig
 
 __all__ = [
@@ -298,6 +305,13 @@ class SweepSpec(SpecModel):
                 values.pop(name, None)
         return values
 
+    def known_metrics(self) -> dict[str, MetricDeclaration]:
+        """Return the metrics that the training declares, by name; {} where any may be reported."""
+        if self.metrics or self.training == EXTERNAL:
+            return self.metrics
+        found = FIXED_METRICS if self.training == IMAGES else load_training(self.training).metrics
+        return {name: MetricDeclaration.of(metric) for name, metric in found.items()}
+
     def branches(self) -> list[Branch]:
         """Return the branches of the space, within which no field has a condition."""
         return branches(self.space)
@@ -379,7 +393,7 @@ class SweepSpec(SpecModel):
                 "cannot share a process: give each a share of the card with gpus; got "
                 f"{self.resources.trials_per_gpu}",
             )
-        check_declared(self.metrics)
+        check_declared(self.known_metrics())
 
     def _check_required(self) -> None:
         """Refuse a spec that sets a field without a default nowhere, or not in every branch."""
@@ -406,7 +420,7 @@ class SweepSpec(SpecModel):
 
     def _take_declared_direction(self) -> None:
         """Where the objective leaves its direction out, take the one that its metric declares."""
-        known = self.metrics.get(self.objective.metric)
+        known = self.known_metrics().get(self.objective.metric)
         if known and known.direction and "direction" not in self.objective.model_fields_set:
             objective = Objective(metric=self.objective.metric, direction=known.direction)
             self.__dict__["objective"] = objective  # frozen, and not handed out yet
@@ -414,7 +428,7 @@ class SweepSpec(SpecModel):
     def _check_objective(self) -> None:
         """Refuse a metric that is not reported, and a search steered by the test set."""
         metric = self.objective.metric
-        declared = self._declared_metrics()
+        declared = self.known_metrics()
         known = declared.get(metric)
         if declared and known is None:
             names = ", ".join(declared)
@@ -424,14 +438,17 @@ class SweepSpec(SpecModel):
                 f"({names}), got {shown(metric)}",
             )
         asked = self.objective.direction
-        if self.training != IMAGES and known and known.direction not in (None, asked):
-            raise FieldError(
-                "objective.direction",
-                f"objective.direction must be {known.direction!r}, which is better for {metric}; "
-                f"got {asked!r}",
-            )
+        if self.training != IMAGES:
+            fixed = FIXED_METRICS.get(metric)
+            better = fixed.direction if fixed else known.direction if known else None
+            if better not in (None, asked):
+                raise FieldError(
+                    "objective.direction",
+                    f"objective.direction must be {better!r}, which is better for {metric}; got "
+                    f"{asked!r}",
+                )
         chooses = self.sampler not in COUNTED or self.scheduler is not None
-        if is_test(metric, known) and chooses:
+        if chooses and (is_test(metric) or (known is not None and known.test)):
             raise FieldError(
                 "objective.metric",
                 f"objective.metric must not be {metric!r} where results steer the search: use "
@@ -449,9 +466,3 @@ class SweepSpec(SpecModel):
                 "base.validation_fraction must be above 0 for objective 'validation_error', "
                 "got 0.0",
             )
-
-    def _declared_metrics(self) -> dict[str, Metric]:
-        """Metrics that may decide, by name; empty where any may."""
-        if self.training == IMAGES:
-            return dict(FIXED_METRICS)
-        return {name: Metric(**one.model_dump()) for name, one in self.metrics.items()}

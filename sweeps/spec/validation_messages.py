@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
+from worker.config.training import METRIC_NAME
 from worker.config.trial_config import FieldError
 
 #: Pattern of a field -> description of the text that it accepts.
@@ -13,6 +14,7 @@ _PATTERNS = {
     r"^[A-Za-z0-9_-]{1,64}$": "letters, digits, - and _ alone, at most 64",
     r"^[\x21-\x7e]{1,200}$": "1 to 200 printable ASCII characters without spaces",
     r"^[^\x00]*$": "text without the character NUL",
+    METRIC_NAME: "a letter or _, then letters, digits, spaces, and _ . / @ - alone, at most 100",
 }
 #: Pydantic's error types for a value that is not a mapping.
 _NO_MAPPING = {"model_attributes_type", "model_type", "dict_type"}

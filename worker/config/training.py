@@ -4,6 +4,7 @@ A package registers one with an entry point in the group ``ndsweep.training``. I
 """
 
 import inspect
+import re
 import socket
 import traceback
 from collections.abc import Callable, Mapping
@@ -38,6 +39,18 @@ class Metric:
     description: str = ""
     test: bool = False
 
+    def __post_init__(self) -> None:
+        if self.direction not in (None, "minimize", "maximize"):
+            raise ValueError(
+                f"direction must be 'minimize', 'maximize' or None, got {self.direction!r}"
+            )
+        for name, most in (("unit", 40), ("description", 500)):
+            text = getattr(self, name)
+            if not isinstance(text, str) or len(text) > most or not text.isprintable():
+                raise ValueError(
+                    f"{name} must be printable text of at most {most} characters, got {text!r:.80}"
+                )
+
 
 #: Names with a meaning of their own, in every training.
 FIXED_METRICS: Mapping[str, Metric] = {
@@ -50,9 +63,13 @@ FIXED_METRICS: Mapping[str, Metric] = {
 FRACTIONS = frozenset(name for name in FIXED_METRICS if name.endswith("_error"))
 
 
-def is_test(name: str, declared: Metric | None = None) -> bool:
-    """Whether a metric is measured on test data: it says so, or its name does."""
-    return name.startswith("test") or (declared is not None and declared.test)
+#: What a declared metric may be called; a slash begins the name of a layer or part.
+METRIC_NAME = r"^[A-Za-z_][A-Za-z0-9_./@ -]{0,99}$"
+
+
+def is_test(name: str) -> bool:
+    """Whether a metric's name says that it is measured on test data."""
+    return name.startswith("test")
 
 
 @dataclass(frozen=True)
@@ -88,6 +105,21 @@ def training(*, metrics: Mapping[str, Metric] | None = None) -> Callable[[Functi
     for name, one in given.items():
         if not isinstance(one, Metric):
             raise TypeError(f"metric {name!r} must be an ndsweep.Metric, got {one!r}")
+        if not isinstance(name, str) or not re.match(METRIC_NAME, name):
+            raise ValueError(
+                "a metric's name must begin with a letter or _ and hold letters, digits and "
+                f"_ . / @ - alone, at most 100; got {name!r}"
+            )
+        fixed = FIXED_METRICS.get(name)
+        if fixed and (
+            one.direction != fixed.direction
+            or one.unit not in ("", fixed.unit)
+            or one.test > fixed.test
+        ):
+            raise ValueError(
+                f"metric {name!r} has a fixed meaning ({fixed.direction}, {fixed.unit}): give it "
+                f"another name, got {one!r}"
+            )
 
     def declare(function: Function) -> Function:
         setattr(function, _DECLARED, given)
