@@ -160,6 +160,11 @@ class Sweep:
         return self.spec.get("training") or IMAGES
 
     @property
+    def package(self) -> dict[str, str] | None:
+        """Name and version of the package that its training comes from; None for images."""
+        return self.spec.get("package")
+
+    @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Declared metrics by name: direction, unit, description, test; {} for images."""
         return self.spec.get("metrics") or {}

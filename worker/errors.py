@@ -5,6 +5,7 @@
     ├── DatasetRefused     a file or folder that does not fit; nothing was prepared
     ├── CheckpointError    every checkpoint of a folder is damaged, or belongs to another config
     ├── DeviceLost         a fault on the card that ends every run of its process
+    ├── PackageMismatch    a training's package is of another version here than at submission
     └── HostLost           the process that trained the trials of a card has ended under them
 
 A config that cannot be trained (a batch larger than the set, a precision that the device lacks)
@@ -26,6 +27,10 @@ class DatasetRefused(WorkerError, ValueError):
 
 class CheckpointError(WorkerError):
     """No checkpoint of a folder can be used."""
+
+
+class PackageMismatch(WorkerError):
+    """This machine lacks the version of a package that a spec was submitted with."""
 
 
 class DeviceLost(WorkerError, RuntimeError):

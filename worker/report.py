@@ -42,14 +42,15 @@ class Series(BaseModel):
 class Report(BaseModel):
     """What ``worker.train`` yields and what travels from a trial to its driver."""
 
-    model_config = ConfigDict(frozen=True)
+    # A training function may report NaN; null would not be read back from the journal.
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="constants")
 
     #: Optimizer steps done.
     step: int
-    #: Optimizer steps of the whole run.
-    num_steps: int
+    #: Optimizer steps of the whole run; None where the training does not say.
+    num_steps: int | None
     status: Status
-    #: Names as in the docs ("train_loss", "effective_lr/conv5"); every value finite.
+    #: Names as in the docs ("train_loss", "effective_lr/conv5"); of images every value is finite.
     metrics: dict[str, float]
     #: Per-step records since the previous report, by name.
     series: dict[str, Series] = {}

@@ -22,7 +22,7 @@ from ray.tune import get_context
 from worker.card_sharing.client import hosted_reports
 from worker.card_sharing.protocol import host_address
 from worker.report import Report
-from worker.training.trial import trial_reports
+from worker.training.trial import trial_batches
 
 #: What Tune's strict check and schedulers see when a report has no finite objective.
 WORST = 1e9
@@ -32,10 +32,12 @@ def trainable(params: dict[str, Any]) -> None:
     """Run one trial and report to Tune.
 
     ``params["task"]`` holds ``config`` (a stored config), ``device``, ``measurement`` (or None),
-    ``checkpoint_dir``, ``stopped_by``, ``data_home``, ``log_path``, and optionally ``objective``
+    ``checkpoint_dir``, ``stopped_by``, ``data_home``, ``log_path``, and optionally ``training``
+    (its name; default: images), ``package`` (that it must come from), ``objective``
     ({"metric", "direction"}; default: the smallest validation_error) and ``trials_per_gpu``, how
-    many share a card (1). Each report is
-    ``{"report": Report as JSON values, "objective": a finite number}``. The function returns
+    many share a card (1). What Tune gets is
+    ``{"report": Report as JSON values, "objective": a finite number}``, with reports that were made
+    shortly before it in ``"before"``, if there are any. The function returns
     without a final report when a stop was requested (``worker.checkpoints.stop_file``);
     its checkpoint stands.
     An attempt that goes on where another ended first reports again what that one did
@@ -44,18 +46,21 @@ def trainable(params: dict[str, Any]) -> None:
     task = params["task"]
     with _log_to(Path(task["log_path"])) as log:
         try:
-            with closing(_reports(task | {"threads": _trial_threads()})) as reports:
-                for report in reports:
-                    _send(report, task)
+            with closing(_batches(task | {"threads": _trial_threads()})) as batches:
+                for batch in batches:
+                    _send(batch, task)
         except Exception:
             log.error("%s", traceback.format_exc())
             raise
 
 
-def _reports(task: dict[str, Any]) -> Generator[Report, None, None]:
+def _batches(task: dict[str, Any]) -> Generator[list[Report], None, None]:
     if task.get("trials_per_gpu", 1) > 1:
-        return hosted_reports(task, host_address(_host_key()))
-    return trial_reports(task)
+        with closing(hosted_reports(task, host_address(_host_key()))) as reports:
+            for report in reports:
+                yield [report]
+    else:
+        yield from trial_batches(task)
 
 
 def _host_key() -> str:
@@ -64,9 +69,10 @@ def _host_key() -> str:
     return f"{get_runtime_context().gcs_address} {card} {Path(__file__).parent} {sys.prefix}"
 
 
-def _send(report: Report, task: dict[str, Any]) -> None:
-    objective = _objective(report, task.get("objective"))
-    tune.report({"report": report.model_dump(mode="json"), "objective": objective})
+def _send(batch: list[Report], task: dict[str, Any]) -> None:
+    objective = _objective(batch[-1], task.get("objective"))
+    *before, report = (report.model_dump(mode="json") for report in batch)
+    tune.report({"report": report, "objective": objective} | ({"before": before} if before else {}))
 
 
 def _trial_threads() -> int:

@@ -1,6 +1,6 @@
 """What happens between a valid spec and the store: can it run here, and what would it do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -9,6 +9,11 @@ from typing import Any, TypeVar
 from service.contract.errors import ApiError, refused, refused_field
 from service.contract.outputs import BestOut, PageOut, SweepOut
 from service.settings import Settings
+from service.submission.own_training import (
+    packages_that_workers_lack,
+    trainings_of_runner,
+    with_package,
+)
 from sweeps.cluster.capacity import ClusterShape, can_run, no_room
 from sweeps.errors import SweepNotFound
 from sweeps.match.match_spec import MatchSpec
@@ -100,7 +105,7 @@ def admitted(spec: Spec, store: Store, settings: Settings) -> Spec:
     """
     if isinstance(spec, SweepSpec):
         _refuse_own_confirmation(spec)
-        spec = _with_prior(spec, store)
+        spec = with_package(_with_prior(spec, store))
     refuse_what_cannot_run(spec, store, settings)
     return spec
 
@@ -132,6 +137,8 @@ class Place:
     shape: ClusterShape | None
     #: Facts of a prepared data set by name. Raises DatasetNotFound, DatasetRefused.
     info: Callable[[str], DatasetInfo]
+    #: Registered trainings of the workers, by name; None while no runner has reported them.
+    trainings: Mapping[str, Mapping[str, str]] | None
 
 
 @dataclass(frozen=True)
@@ -145,10 +152,14 @@ class Corner:
 def refuse_what_cannot_run(spec: AnySpec, store: Store, settings: Settings) -> None:
     """Raise ApiError 422 for data sets that are not prepared and resources that never come."""
     home = settings.data_home()
-    place = Place(cluster_shape(store), cache(lambda name: dataset_info(name, home)))
+    place = Place(
+        cluster_shape(store),
+        cache(lambda name: dataset_info(name, home)),
+        trainings_of_runner(store),
+    )
     if isinstance(spec, SweepSpec) and spec.training == EXTERNAL:
         return  # its trials run wherever their agents are
-    checks = [_resources_that_never_come]
+    checks = [_packages_that_workers_lack, _resources_that_never_come]
     if isinstance(spec, MatchSpec) or spec.training == IMAGES:
         checks += [_data_sets_not_prepared, _corners_that_do_not_fit]
     for check in checks:
@@ -160,6 +171,11 @@ def _resources_that_never_come(spec: AnySpec, place: Place) -> Iterator[ApiError
     refusal = can_run(spec, place.shape)
     if refusal is not None:
         yield refused("ResourcesNeverFit", refusal.field, refusal.reason)
+
+
+def _packages_that_workers_lack(spec: AnySpec, place: Place) -> Iterator[ApiError]:
+    if isinstance(spec, SweepSpec):
+        yield from packages_that_workers_lack(spec, place.trainings)
 
 
 def _data_sets_not_prepared(spec: AnySpec, place: Place) -> Iterator[ApiError]:

@@ -19,10 +19,10 @@ from sweeps.driver.outcomes import (
     Stop,
     describe_error,
     is_divergent,
-    read_report,
+    read_reports,
 )
 from sweeps.driver.run import Run
-from sweeps.driver.store_writer import Ending, StoreWriter
+from sweeps.driver.store_writer import AttemptLog, Ending, StoreWriter
 from sweeps.driver.trial_queue import TrialQueue
 from sweeps.errors import StoreUnavailable
 from sweeps.records import Claim, SweepObjective, Trial, TrialState, losses
@@ -31,6 +31,7 @@ from sweeps.search.early_stopping import PointScheduler
 from sweeps.search.protocol import Proposer
 from sweeps.store.store import Store
 from worker.checkpoints.stop_file import request_stop, withdraw_stop
+from worker.config.training import IMAGES
 from worker.report import Report
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Dispatcher:
         share: Share | None = None,
         device: str = "cpu",
         trials_per_gpu: int = 1,
+        training: str = IMAGES,
+        package: dict[str, str] | None = None,
         lookahead: int = 1,
     ) -> None:
         """``lookahead``: proposals that may be asked for before earlier ones have ended.
@@ -83,6 +86,7 @@ class Dispatcher:
         self._metric = None if objective is None else objective.metric
         self._device = device
         self._trials_per_gpu = trials_per_gpu
+        self._training, self._package = training, package
         self._queue = TrialQueue(
             store,
             claim,
@@ -162,6 +166,8 @@ class Dispatcher:
             "log_path": str(self._places.log(number)),
             "objective": None if self._objective is None else vars(self._objective),
             "trials_per_gpu": self._trials_per_gpu,
+            "training": self._training,
+            "package": self._package,
         }
 
     @property
@@ -218,18 +224,23 @@ class Dispatcher:
             self._ask_to_stop(run)
 
     def report(self, run: Run, result: dict[str, Any]) -> bool:
-        """Take a report in; say whether the trial must stop."""
+        """Take a report in, or several that came together; say whether the trial must stop."""
         if run.verdict is None and run.attempt is not None:
             try:
-                report = read_report(result)
+                for report in read_reports(result):
+                    self._take(run, run.attempt, report)
+                    if run.verdict is not None:
+                        break
             except MalformedReport as error:
                 run.verdict = outcomes.failed(f"malformed report: {error}")
-            else:
-                run.last = report
-                self._writer.report(run.attempt, report)
-                self._limits.reported(run.trial, report.step)
-                run.verdict = self._judge(run, report)
         return run.verdict is not None or self._must_stop_now()
+
+    def _take(self, run: Run, attempt: AttemptLog, report: Report) -> None:
+        run.last = report
+        run.has_objective = run.has_objective or self._metric in report.metrics
+        self._writer.report(attempt, report)
+        self._limits.reported(run.trial, report.step)
+        run.verdict = self._judge(run, report)
 
     def ended(self, run: Run, error: BaseException | None = None, *, lost: bool = False) -> None:
         """A trial no longer runs: it returned, was stopped, raised, or (``lost``) its worker died.
@@ -333,7 +344,7 @@ class Dispatcher:
             step = report.step if report.diverged_at_step is None else report.diverged_at_step
             return outcomes.reached(TrialState.DIVERGED, f"diverged at step {step}")
         if report.status == "complete":
-            return outcomes.returned(report, metric)
+            return outcomes.returned(report, metric, has_objective=run.has_objective)
         overrun = self._limits.overrun_of(run.trial)
         if overrun is not None:
             return outcomes.failed(overrun)
@@ -368,7 +379,7 @@ class Dispatcher:
             return outcomes.lost(error, self._losses[number])
         if error is not None:
             return outcomes.failed(describe_error(error))
-        return outcomes.returned(run.last, self._metric)
+        return outcomes.returned(run.last, self._metric, has_objective=run.has_objective)
 
     def _must_stop_now(self) -> bool:
         """Whether a reporting trial is cut off. For a pause it may write its checkpoint first."""

@@ -277,6 +277,8 @@ def _dispatcher(
         share=share,
         device="cuda" if gpus > 0 else "cpu",
         trials_per_gpu=plan.resources.trials_per_gpu,
+        training=sweep.training,
+        package=sweep.package,
         lookahead=plan.lookahead,
     )
 

@@ -15,12 +15,13 @@ class MalformedReport(ValueError):
     """A trial reported something that is not a Report. Only that trial fails."""
 
 
-def read_report(result: Mapping[str, Any]) -> Report:
-    """Return the Report in what a trial handed to Tune. Raises MalformedReport."""
+def read_reports(result: Mapping[str, Any]) -> list[Report]:
+    """Return the Reports in what a trial handed to Tune, in order. Raises MalformedReport."""
     if "report" not in result:
         raise MalformedReport(f"a report has no 'report', only {sorted(result)[:10]}")
     try:
-        return Report.model_validate(result["report"])
+        # A training function may report faster than Tune takes reports.
+        return [Report.model_validate(one) for one in (*result.get("before", ()), result["report"])]
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -87,13 +88,18 @@ def reached(state: TrialState, cause: str) -> Ending:
     return Ending(state, state, cause)
 
 
-def returned(last: Report | None, metric: str | None) -> Ending:
-    """The end of an attempt whose trainable returned by itself."""
+def returned(last: Report | None, metric: str | None, *, has_objective: bool = False) -> Ending:
+    """The end of an attempt whose trainable returned by itself.
+
+    ``has_objective``: an earlier report had it. That of a training function counts: only its own
+    reports say what it has measured, and its last one may be about something else.
+    """
     if last is None:
         return failed("ended without a report")
     if last.status != "complete":
-        return failed(f"ended at step {last.step} of {last.num_steps} without a final report")
-    if metric is not None and metric not in last.metrics:
+        of = "" if last.num_steps is None else f" of {last.num_steps}"
+        return failed(f"ended at step {last.step}{of} without a final report")
+    if metric is not None and metric not in last.metrics and not has_objective:
         return failed(f"the final report has no {metric}")
     return reached(TrialState.COMPLETE, "complete")
 

@@ -14,6 +14,8 @@ class Run:
     trial: Trial
     attempt: AttemptLog | None = None
     last: Report | None = None
+    #: Whether a report of this attempt had the objective.
+    has_objective: bool = False
     #: Set once it is known how the run ends, whatever else it may report.
     verdict: Ending | None = None
     #: When it was told to stop although its sweep goes on, on the monotonic clock.

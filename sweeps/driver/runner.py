@@ -39,6 +39,8 @@ from sweeps.retention.deletion import remove_marked
 from sweeps.retention.limits import Keep
 from sweeps.retention.plan import keep_within
 from sweeps.store.store import Store
+from worker.config.registry import look_again, registrations
+from worker.config.training import IMAGES
 from worker.stop_signal import set_by_signals
 
 log = logging.getLogger(__name__)
@@ -261,10 +263,21 @@ class Runner:
                 "error": self._cluster_error,
                 "drivers": describe(self._drivers),
                 "max_drivers": self._max_drivers,
+                "trainings": _trainings(),
             },
         )
         # Soon again while something is missing: the API refuses by what it reads here.
         self._next_report = time.monotonic() + (1.0 if shape is None else _REPORT)
+
+
+def _trainings() -> dict[str, dict[str, str]]:
+    """Registered trainings by name, as the workers of this machine have them; none is imported."""
+    look_again("training")
+    return {
+        name: {"package": found[0].package, "version": found[0].version}
+        for name, found in registrations("training").items()
+        if name != IMAGES
+    }
 
 
 def _is_fault(code: int) -> bool:

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 from sweeps.records import Direction
 from sweeps.spec.domains import Finite
 from sweeps.spec.model import Positive, SpecModel, Steps, SweepRef, printable
-from worker.config.training import FIXED_METRICS, Metric
+from worker.config.training import FIXED_METRICS, METRIC_NAME, Metric
 from worker.config.trial_config import FieldError
 
 #: Largest number of earlier results that a sampler gets.
@@ -48,8 +48,8 @@ class Declared(SpecModel):
     )
 
 
-#: Name of a metric, as trials report it; a slash begins the name of a layer or part.
-MetricName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_./@ -]{0,99}$")]
+#: Name of a metric, as trials report it.
+MetricName = Annotated[str, Field(strict=True, pattern=METRIC_NAME)]
 
 
 class MetricDeclaration(SpecModel):

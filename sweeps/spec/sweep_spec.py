@@ -45,7 +45,14 @@ from sweeps.spec.model import MAX_TRIALS, Count, Positive, SpecModel, Steps, pri
 from sweeps.spec.text import load_spec_text
 from sweeps.spec.validation_messages import explain, in_words, shown
 from worker.config.train_config import TrainConfig
-from worker.config.training import EXTERNAL, FIXED_METRICS, IMAGES, Metric, config_class, is_test
+from worker.config.training import (
+    EXTERNAL,
+    FIXED_METRICS,
+    IMAGES,
+    config_class,
+    is_test,
+    load_training,
+)
 from worker.config.trial_config import FieldError, TrialConfig
 
 __all__ = [
@@ -179,7 +186,7 @@ def _config_of_training(values: Any, info: ValidationInfo) -> TrialConfig:
     """Validate ``base`` by the class of the training, which stands before it."""
     # Where the training itself is refused, one sentence about it is enough.
     training = info.data.get("training", EXTERNAL)
-    return config_class(training).model_validate(values)
+    return config_class(training).partial(values)
 
 
 #: Of the class of the spec's training; the schema shows that of the built-in one.
@@ -289,6 +296,7 @@ class SweepSpec(SpecModel):
         self._check_size()
         self._check_seeds()
         self._check_declarations()
+        self._check_required()
         self._take_declared_direction()
         self._check_objective()
         self._check_rungs()
@@ -309,6 +317,13 @@ class SweepSpec(SpecModel):
             if values.get(name) == default:
                 values.pop(name, None)
         return values
+
+    def known_metrics(self) -> dict[str, MetricDeclaration]:
+        """Return the metrics that the training declares, by name; {} where any may be reported."""
+        if self.metrics or self.training == EXTERNAL:
+            return self.metrics
+        found = FIXED_METRICS if self.training == IMAGES else load_training(self.training).metrics
+        return {name: MetricDeclaration.of(metric) for name, metric in found.items()}
 
     def branches(self) -> list[Branch]:
         """Return the branches of the space, within which no field has a condition."""
@@ -391,7 +406,18 @@ class SweepSpec(SpecModel):
                 "cannot share a process: give each a share of the card with gpus; got "
                 f"{self.resources.trials_per_gpu}",
             )
-        check_declared(self.metrics)
+        check_declared(self.known_metrics())
+
+    def _check_required(self) -> None:
+        """Refuse a spec that sets a field without a default nowhere, or not in every branch."""
+        given = self.base.model_fields_set
+        for name in self.base.required():
+            if name not in given and (name not in self.space or self.space[name].when):
+                raise FieldError(
+                    f"base.{name}",
+                    f"{name} has no default in training {self.training!r}: set it in base or, "
+                    "without a condition, in space; got none",
+                )
 
     def _check_rungs(self) -> None:
         """Refuse a first rung at or after the end of every run, which would stop no point."""
@@ -407,7 +433,7 @@ class SweepSpec(SpecModel):
 
     def _take_declared_direction(self) -> None:
         """Where the objective leaves its direction out, take the one that its metric declares."""
-        known = self.metrics.get(self.objective.metric)
+        known = self.known_metrics().get(self.objective.metric)
         if known and known.direction and "direction" not in self.objective.model_fields_set:
             objective = Objective(metric=self.objective.metric, direction=known.direction)
             self.__dict__["objective"] = objective  # frozen, and not handed out yet
@@ -415,7 +441,7 @@ class SweepSpec(SpecModel):
     def _check_objective(self) -> None:
         """Refuse a metric that is not reported, and a search steered by the test set."""
         metric = self.objective.metric
-        declared = self._declared_metrics()
+        declared = self.known_metrics()
         known = declared.get(metric)
         if declared and known is None:
             names = ", ".join(declared)
@@ -425,14 +451,17 @@ class SweepSpec(SpecModel):
                 f"({names}), got {shown(metric)}",
             )
         asked = self.objective.direction
-        if self.training != IMAGES and known and known.direction not in (None, asked):
-            raise FieldError(
-                "objective.direction",
-                f"objective.direction must be {known.direction!r}, which is better for {metric}; "
-                f"got {asked!r}",
-            )
+        if self.training != IMAGES:
+            fixed = FIXED_METRICS.get(metric)
+            better = fixed.direction if fixed else known.direction if known else None
+            if better not in (None, asked):
+                raise FieldError(
+                    "objective.direction",
+                    f"objective.direction must be {better!r}, which is better for {metric}; got "
+                    f"{asked!r}",
+                )
         chooses = self.sampler not in COUNTED or self.scheduler is not None
-        if is_test(metric, known) and chooses:
+        if chooses and (is_test(metric) or (known is not None and known.test)):
             raise FieldError(
                 "objective.metric",
                 f"objective.metric must not be {metric!r} where results steer the search: use "
@@ -450,9 +479,3 @@ class SweepSpec(SpecModel):
                 "base.validation_fraction must be above 0 for objective 'validation_error', "
                 "got 0.0",
             )
-
-    def _declared_metrics(self) -> dict[str, Metric]:
-        """Metrics that may decide, by name; empty where any may."""
-        if self.training == IMAGES:
-            return dict(FIXED_METRICS)
-        return {name: Metric(**one.model_dump()) for name, one in self.metrics.items()}

@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
+from worker.config.training import METRIC_NAME
 from worker.config.trial_config import FieldError
 
 #: Pattern of a field -> description of the text that it accepts.
@@ -14,8 +15,8 @@ _PATTERNS = {
     r"^[\x21-\x7e]{1,200}$": "1 to 200 printable ASCII characters without spaces",
     r"^[^\x00]*$": "text without the character NUL",
     r"^[\x21-\x7e]{1,64}$": "the token of a lease, as ask returned it",
-    r"^[A-Za-z_][A-Za-z0-9_./@ -]{0,99}$": "a name that begins with a letter or _ and holds "
-    "letters, digits, _, ., /, @, - and spaces alone, at most 100",
+    METRIC_NAME: "a name that begins with a letter or _ and holds letters, digits, _, ., /, @, - "
+    "and spaces alone, at most 100",
 }
 #: Pydantic's error types for a value that is not a mapping.
 _NO_MAPPING = {"model_attributes_type", "model_type", "dict_type"}

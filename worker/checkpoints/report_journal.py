@@ -47,13 +47,18 @@ class ReportJournal:
             )
 
     def replay(self) -> Iterator[Report]:
-        """Yield every report of earlier attempts, each step once, in order."""
-        last = 0
+        """Yield every report of earlier attempts, each metric of a step once, in order."""
+        last, names = -1, frozenset[str]()
         for report in self._read():
             # A run that resumed from a checkpoint has reported some steps again.
             if report.step > last:
-                yield report
-                last = report.step
+                names = frozenset(report.metrics)
+            elif report.step == last and not names & report.metrics.keys():
+                names |= report.metrics.keys()
+            else:
+                continue
+            yield report
+            last = report.step
 
     def _read(self) -> Iterator[Report]:
         if not self._path.exists():

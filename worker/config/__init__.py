@@ -1,4 +1,4 @@
-"""TrainConfig, and the schedules and registered parts that its fields name.
+"""Configs of trials, and the trainings, schedules and networks that they name.
 
-Imports no other room.
+May import: errors.
 """

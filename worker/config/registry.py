@@ -1,41 +1,85 @@
-"""Networks and data sets by name, from entry points. Imports each of them only on request.
+"""Networks and trainings by name, from entry points. Imports each of them only on request.
 
-A package adds a network by declaring an entry point in the group ``ndsweep.networks`` that names a
-function ``build(config, num_classes, in_channels) -> torch.nn.Module``; the built-in ones register
-the same way, in this project's ``pyproject.toml``, which is read if a checkout runs without
-being installed.
+A package adds one by declaring an entry point in the group ``ndsweep.networks`` or
+``ndsweep.training``; the built-in ones register the same way, in this project's
+``pyproject.toml``, which is read if a checkout runs without being installed. A network is a
+function ``build(config, num_classes, in_channels) -> torch.nn.Module``.
 """
 
 import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import invalidate_caches
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+#: The distribution of this project.
+OWN = "ndadam-sweeps"
+#: Seconds between two readings; one takes tens of milliseconds.
+_AGE = 2.0
+_read_at: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One entry point and the distribution that declares it."""
+
+    entry: EntryPoint
+    package: str
+    version: str
 
 
 @cache
-def _entries(kind: str) -> dict[str, EntryPoint]:
-    group = f"ndsweep.{kind}"
-    built_in = {name: EntryPoint(name, value, group) for name, value in _declared(group).items()}
-    return built_in | {entry.name: entry for entry in entry_points(group=group)}
+def registrations(kind: str) -> dict[str, list[Registered]]:
+    """Return who registers each name under ``kind``: ours first, others by package."""
+    found: dict[str, dict[str, Registered]] = {}
+    for one in [*_installed(kind), *_of_checkout(kind)]:
+        found.setdefault(one.entry.name, {})[one.package] = one
+    return {
+        name: sorted(ones.values(), key=lambda one: (one.package != OWN, one.package))
+        for name, ones in found.items()
+    }
 
 
-def _declared(group: str) -> dict[str, str]:
-    """Return the entry points that this checkout declares; none for an installed package."""
+def _installed(kind: str) -> Iterator[Registered]:
+    for entry in entry_points(group=f"ndsweep.{kind}"):
+        dist = entry.dist
+        yield Registered(entry, dist.name if dist else "?", dist.version if dist else "?")
+
+
+def _of_checkout(kind: str) -> Iterator[Registered]:
+    """Yield what this checkout declares; nothing for an installed package."""
     if not _CHECKOUT.is_file():
-        return {}
+        return
+    group = f"ndsweep.{kind}"
     project = tomllib.loads(_CHECKOUT.read_text(encoding="utf-8")).get("project", {})
     declared: dict[str, str] = project.get("entry-points", {}).get(group, {})
-    return declared
+    try:
+        mine = version(OWN)
+    except PackageNotFoundError:
+        mine = str(project.get("version", "?"))
+    for name, value in declared.items():
+        yield Registered(EntryPoint(name, value, group), OWN, mine)
+
+
+def look_again(kind: str) -> None:
+    """Forget what was registered, if it was read a while ago: packages may have been installed."""
+    now = monotonic()
+    if now - _read_at.get(kind, 0.0) > _AGE:
+        _read_at[kind] = now
+        invalidate_caches()
+        registrations.cache_clear()
 
 
 def registered_names(kind: str) -> list[str]:
-    """Return the names registered under ``kind`` ("networks"), sorted."""
-    return sorted(_entries(kind))
+    """Return the names registered under ``kind`` ("networks", "training"), sorted."""
+    return sorted(registrations(kind))
 
 
 def load(kind: str, name: str) -> Any:
     """Import the object registered as ``name``. Raises KeyError for an unknown name."""
-    return _entries(kind)[name].load()
+    return registrations(kind)[name][0].entry.load()

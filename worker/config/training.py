@@ -3,13 +3,19 @@
 A package registers one with an entry point in the group ``ndsweep.training``. Imports no torch.
 """
 
-from collections.abc import Mapping
+import inspect
+import re
+import socket
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from worker.config.registry import registered_names
+from worker.config.declared_config import UntypedConfig, config_model
+from worker.config.registry import Registered, look_again, registered_names, registrations
 from worker.config.train_config import TrainConfig
 from worker.config.trial_config import FieldError, FreeConfig, TrialConfig
+from worker.errors import PackageMismatch
 
 #: The built-in training of networks on images.
 IMAGES = "images"
@@ -33,6 +39,18 @@ class Metric:
     description: str = ""
     test: bool = False
 
+    def __post_init__(self) -> None:
+        if self.direction not in (None, "minimize", "maximize"):
+            raise ValueError(
+                f"direction must be 'minimize', 'maximize' or None, got {self.direction!r}"
+            )
+        for name, most in (("unit", 40), ("description", 500)):
+            text = getattr(self, name)
+            if not isinstance(text, str) or len(text) > most or not text.isprintable():
+                raise ValueError(
+                    f"{name} must be printable text of at most {most} characters, got {text!r:.80}"
+                )
+
 
 #: Names with a meaning of their own, in every training.
 FIXED_METRICS: Mapping[str, Metric] = {
@@ -45,9 +63,69 @@ FIXED_METRICS: Mapping[str, Metric] = {
 FRACTIONS = frozenset(name for name in FIXED_METRICS if name.endswith("_error"))
 
 
-def is_test(name: str, declared: Metric | None = None) -> bool:
-    """Whether a metric is measured on test data: it says so, or its name does."""
-    return name.startswith("test") or (declared is not None and declared.test)
+#: What a declared metric may be called; a slash begins the name of a layer or part.
+METRIC_NAME = r"^[A-Za-z_][A-Za-z0-9_./@ -]{0,99}$"
+
+
+def is_test(name: str) -> bool:
+    """Whether a metric's name says that it is measured on test data."""
+    return name.startswith("test")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a trial runs, and where it comes from."""
+
+    name: str
+    #: Called with an instance of the declared config and a ``Run``.
+    function: Callable[..., Any]
+    config: type[TrialConfig]
+    metrics: Mapping[str, Metric]
+    #: The distribution that registers it, as pip knows it.
+    package: str
+    version: str
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: Attribute of a function under which its declaration lies.
+_DECLARED = "__ndsweep_training__"
+
+
+def training(*, metrics: Mapping[str, Metric] | None = None) -> Callable[[Function], Function]:
+    """Declare a training function ``train(config, run)``.
+
+    The type of its first argument, a dataclass or pydantic model, gives the fields of a spec. Its
+    package registers it with an entry point in the group ``ndsweep.training``.
+
+    Args:
+        metrics: What it reports, by name. Others may be reported too; they have no direction and
+            can be no objective.
+    """
+    given = dict(metrics or {})
+    for name, one in given.items():
+        if not isinstance(one, Metric):
+            raise TypeError(f"metric {name!r} must be an ndsweep.Metric, got {one!r}")
+        if not isinstance(name, str) or not re.match(METRIC_NAME, name):
+            raise ValueError(
+                "a metric's name must begin with a letter or _ and hold letters, digits and "
+                f"_ . / @ - alone, at most 100; got {name!r}"
+            )
+        fixed = FIXED_METRICS.get(name)
+        if fixed and (
+            one.direction != fixed.direction
+            or one.unit not in ("", fixed.unit)
+            or one.test > fixed.test
+        ):
+            raise ValueError(
+                f"metric {name!r} has a fixed meaning ({fixed.direction}, {fixed.unit}): give it "
+                f"another name, got {one!r}"
+            )
+
+    def declare(function: Function) -> Function:
+        setattr(function, _DECLARED, given)
+        return function
+
+    return declare
 
 
 def training_names() -> list[str]:
@@ -56,11 +134,110 @@ def training_names() -> list[str]:
 
 
 def config_class(training: str) -> type[TrialConfig]:
-    """Return the class that validates a training's configs. Raises FieldError if there is none."""
+    """Return the class that validates a training's configs.
+
+    Imports the package of a registered training. Raises FieldError as ``load_training`` does.
+    """
     if training == IMAGES:
-        return TrainConfig
-    if training == EXTERNAL:
-        return FreeConfig
-    raise FieldError(
-        "training", f"training must be one of {', '.join(training_names())}, got {training!r}"
+        return TrainConfig  # without torch, which its function loads
+    return FreeConfig if training == EXTERNAL else load_training(training).config
+
+
+_loaded: dict[str, Training] = {}
+
+
+def load_training(name: str) -> Training:
+    """Import the training registered as ``name``.
+
+    Raises FieldError with one sentence: for a name that nobody or several packages register, for
+    an entry point that cannot be imported, for a function or config that is none.
+    """
+    if name not in _loaded:
+        _loaded[name] = _load(find_training(name))
+    return _loaded[name]
+
+
+def find_training(name: str) -> Registered:
+    """Return the entry point of a training without importing it. Raises FieldError."""
+    found = registrations("training").get(name, [])
+    if not found:
+        look_again("training")
+        found = registrations("training").get(name, [])
+    if name == IMAGES:
+        return found[0]  # ours is the first
+    if not found or name == EXTERNAL:
+        known = ", ".join(training_names())
+        raise FieldError(
+            "training",
+            f"training must be one of {known}, got {name!r}; if a package registers it, install "
+            "the package where the service runs",
+        )
+    if len(found) > 1:
+        packages = " and ".join(f"{one.package} {one.version}" for one in found)
+        raise FieldError(
+            "training",
+            f"training {name!r} is registered by {packages}: uninstall all but one of them",
+        )
+    return found[0]
+
+
+def check_package(wanted: Mapping[str, str] | None, found: Training) -> None:
+    """Raise PackageMismatch unless a training is of the package and version that a spec names."""
+    if not wanted or (wanted["name"], wanted["version"]) == (found.package, found.version):
+        return
+    raise PackageMismatch(
+        f"training {found.name!r} was submitted with {wanted['name']} {wanted['version']}, and "
+        f"{socket.gethostname()} has {found.package} {found.version}; run {install(wanted)} there"
     )
+
+
+def install(package: Mapping[str, str]) -> str:
+    """Return the command that installs a package's version."""
+    return f"pip install {package['name']}=={package['version']}"
+
+
+def _load(found: Registered) -> Training:
+    where = f"{found.entry.value} of {found.package} {found.version}"
+    try:
+        function = found.entry.load()
+    except (Exception, SystemExit) as error:  # the package is not ours
+        last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        raise FieldError(
+            "training",
+            f"training {found.entry.name!r} cannot be imported from {where}: {last[:300]}",
+        ) from error
+    metrics = getattr(function, _DECLARED, None)
+    if not callable(function) or metrics is None:
+        raise FieldError(
+            "training",
+            f"training {found.entry.name!r} names {where}, which is not decorated with "
+            "@ndsweep.training",
+        )
+    try:
+        made = _config_of(function)
+    except UntypedConfig as error:
+        raise FieldError(
+            "training", f"training {found.entry.name!r}: the config of {where}: {error}"
+        ) from error
+    return Training(
+        found.entry.name, function, made, metrics, package=found.package, version=found.version
+    )
+
+
+def _config_of(function: Callable[..., Any]) -> type[TrialConfig]:
+    """Return the config class of a function: the type of its first argument."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) < 2:
+        raise UntypedConfig("the function must take two arguments, config and run")
+    declared = parameters[0].annotation
+    if declared is inspect.Parameter.empty:
+        raise UntypedConfig(f"argument {parameters[0].name!r} of the function has no type")
+    if isinstance(declared, str):
+        # Only this one: the type of the other argument need not be imported.
+        try:
+            declared = eval(declared, getattr(function, "__globals__", {}))
+        except Exception as error:
+            raise UntypedConfig(f"the type {declared!r} is not known in its module") from error
+    if isinstance(declared, type) and issubclass(declared, TrialConfig):
+        return declared
+    return config_model(declared)

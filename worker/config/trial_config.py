@@ -6,7 +6,7 @@ Imports neither torch nor numpy.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -64,6 +64,16 @@ class TrialConfig(BaseModel):
     def has_field(cls, name: str) -> bool:
         """Whether a spec may set this field."""
         return name in cls.model_fields
+
+    @classmethod
+    def partial(cls, values: Any) -> Self:
+        """Validate a spec's base: the space may set what is required."""
+        return cls.model_validate(values)
+
+    @classmethod
+    def required(cls) -> Iterator[str]:
+        """Names of fields without a default."""
+        return iter(())
 
     @property
     def planned_steps(self) -> int | None:

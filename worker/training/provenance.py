@@ -1,4 +1,7 @@
-"""Provenance of a run's numbers: commit, versions, device, data, process, memory."""
+"""Provenance of a run's numbers: commit, versions, device, data, process, memory, training.
+
+Loads torch only for runs that use it.
+"""
 
 import os
 import platform
@@ -8,17 +11,21 @@ import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from worker.config.training import Training
 from worker.data.prepared import DatasetInfo
+
+if TYPE_CHECKING:
+    import torch
 
 _PACKAGES = ("ndadam-sweeps", "torch", "numpy", "ray")
 
 
-def provenance(device: torch.device, info: DatasetInfo) -> dict[str, Any]:
-    """Collect the provenance known at the start of a run, as JSON values."""
+def provenance(device: "torch.device", info: DatasetInfo) -> dict[str, Any]:
+    """Collect the provenance known at the start of a run on images, as JSON values."""
+    import torch
+
     return {
         "git_commit": git_commit(),
         "versions": _versions(),
@@ -32,10 +39,46 @@ def provenance(device: torch.device, info: DatasetInfo) -> dict[str, Any]:
     }
 
 
-def peak_memory_bytes(device: torch.device) -> int:
+def origin(training: Training) -> dict[str, str]:
+    """Return where a training comes from."""
+    return {
+        "training": training.name,
+        "package": training.package,
+        "package_version": training.version,
+    }
+
+
+def function_provenance(training: Training, device: str) -> dict[str, Any]:
+    """Collect the provenance of a training function's run; ``device`` is "cpu" or "cuda"."""
+    return {
+        "git_commit": git_commit(),
+        "versions": _versions() | {training.package: training.version},
+        "device": device,
+        "card": _card_model() if device == "cuda" else _cpu_model(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "peak_memory_bytes": _peak_so_far(device),
+        **origin(training),
+    }
+
+
+def peak_memory_bytes(device: "torch.device") -> int:
     """Return the peak memory of this process: on the card, or resident in RAM for a CPU run."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _peak_so_far(device: str) -> int:
+    """Peak memory as far as a function's own libraries tell: on the card only of torch."""
+    if device == "cuda" and "torch" in sys.modules:
+        import torch
+
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -73,9 +116,20 @@ def _versions() -> dict[str, str]:
 
 @cache
 def _cpu_model() -> str:
+    return _first_value(Path("/proc/cpuinfo"), "model name") or platform.machine()
+
+
+@cache
+def _card_model() -> str:
+    """Name of the card, from the driver; the cards of one machine are taken to be alike."""
+    found = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    return (_first_value(found[0], "Model") if found else None) or "unknown card"
+
+
+def _first_value(path: Path, name: str) -> str | None:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError:
         lines = []
-    models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())
+    values = (line.split(":", 1)[1].strip() for line in lines if line.startswith(name))
+    return next(values, None)

@@ -14,10 +14,8 @@ from worker.steps.device import card_bytes, choose_device
 from worker.steps.memory_estimate import check_memory
 from worker.steps.turns import STEPS_PER_TURN, Turn, isolated
 from worker.training.final_weights import save_weights
+from worker.training.handle import CHECKPOINT_SECONDS
 from worker.training.run import Run, Stopped
-
-#: Seconds between two checkpoints of a run.
-CHECKPOINT_SECONDS = 30.0
 
 
 def train(

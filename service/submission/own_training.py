@@ -1,0 +1,82 @@
+"""Specs of registered trainings at submission: metrics and package filled in, workers compared."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from service.contract.errors import ApiError, refused, refused_field
+from sweeps.spec.declarations import MetricDeclaration, Package
+from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.store.store import Store
+from worker.config.training import EXTERNAL, IMAGES, install, load_training
+from worker.config.trial_config import FieldError
+
+
+def is_registered(training: str) -> bool:
+    """Whether a training comes from a package that is not ours."""
+    return training not in (IMAGES, EXTERNAL)
+
+
+def with_package(spec: SweepSpec) -> SweepSpec:
+    """Fill in the metrics that a registered training declares, and its package.
+
+    Raises ApiError 422 where the spec says something else.
+    """
+    if not is_registered(spec.training):
+        return spec
+    found = load_training(spec.training)
+    package = Package(name=found.package, version=found.version)
+    declared = {name: MetricDeclaration.of(metric) for name, metric in found.metrics.items()}
+    for name, asked in spec.metrics.items():
+        if declared.get(name) != asked:
+            raise refused_field(
+                FieldError(
+                    f"metrics.{name}",
+                    f"metrics are those that {package.name} {package.version} declares "
+                    f"({', '.join(declared) or 'none'}): leave them out, or write {name} as "
+                    "declared",
+                )
+            )
+    if spec.package is not None and spec.package != package:
+        raise refused_field(_other_version(spec.package, package))
+    return spec.model_copy(update={"metrics": declared, "package": package})
+
+
+def trainings_of_runner(store: Store) -> Mapping[str, Mapping[str, str]] | None:
+    """Name -> package and version of what the newest runner's workers have; None = not known."""
+    for runner in store.runners():
+        found: Mapping[str, Mapping[str, str]] | None = runner.info.get("trainings")
+        if found is not None:
+            return found
+    return None
+
+
+def packages_that_workers_lack(
+    spec: SweepSpec, on_workers: Mapping[str, Mapping[str, Any]] | None
+) -> Iterator[ApiError]:
+    """Yield why no worker could run a spec's training, by the newest runner's report."""
+    if not is_registered(spec.training):
+        return
+    found = load_training(spec.training)
+    here = Package(name=found.package, version=found.version)
+    wanted = spec.package or here
+    if wanted != here:
+        yield refused_field(_other_version(wanted, here))
+    there = None if on_workers is None else on_workers.get(spec.training)
+    if on_workers is None or there == {"package": wanted.name, "version": wanted.version}:
+        return
+    what = "none" if there is None else f"{there['package']} {there['version']}"
+    yield refused(
+        "TrainingNotInstalled",
+        "training",
+        f"training {spec.training!r} needs {wanted.name} {wanted.version} on the workers, which "
+        f"have {what}; run {install(wanted.model_dump())} there",
+    )
+
+
+def _other_version(asked: Package, found: Package) -> FieldError:
+    return FieldError(
+        "package.version" if asked.name == found.name else "package.name",
+        f"package must be {found.name} {found.version}, which this service has; got {asked.name} "
+        f"{asked.version}: run {install(asked.model_dump())} where the service, its runner and the "
+        "workers run, or submit a new spec",
+    )
