@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 import json
 import os
+import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.sweep.parts import Figure, answers, database, process, submit, wait
+from benchmarks.sweep.parts import Figure, answers, database, import_path, process, submit, wait
 from sweeps.cluster.capacity import usable_cpus
 from sweeps.cluster.free_port import free_port
 from sweeps.spec.sweep_spec import SweepSpec
@@ -54,7 +56,7 @@ def main() -> None:
     ):
         if asked.only != "kills":
             figures += asyncio.run(_rates(service, asked))
-        if asked.only == "kills":
+        if asked.only != "rates":
             figures += _kills(service, asked, Path(folder))
     print("| part | store | figure | measured | target | |\n|---|---|---|---|---|---|")
     print("\n".join(figure.row() for figure in figures))
@@ -102,11 +104,11 @@ def _service(url: str, folder: Path) -> Iterator[_Service]:
         "NDSWEEP_STORE_URL": url,
         "NDSWEEP_PORT": str(port),
     }
-    api = [sys.executable, *os.environ.get("PROFILE", "-m service.api").split()]
+    api = [sys.executable, "-m", "service.api"]
     driver = [sys.executable, "-m", "sweeps.driver.external_driver"]
     driver += ["--store", url, "--home", str(folder)]
     with (
-        process(api, Path(os.environ.get("APILOG", folder / "api.log")), **settings) as first,
+        process(api, folder / "api.log", **settings) as first,
         process(driver, folder / "driver.log") as second,
     ):
         wait(lambda: answers(f"http://127.0.0.1:{port}/readyz"), "the API answers")
@@ -232,6 +234,100 @@ async def _timed(
         Figure(part, kind, name, sum(counts) / wall, "/s", target, "at least"),
         Figure(part, kind, f"{name}: p95 of a request", slow, "ms"),
         Figure(part, kind, f"{name}: API, driver on one core", api, f"%, {driver:.0f} %"),
+    ]
+
+
+# --- Kills ------------------------------------------------------------------------------------
+
+#: An agent: trains for a while, reports, tells; a line in its log for each trial that it told.
+_AGENT = """
+import sys, time
+from service.client import Agent, Client
+url, sweep, log, seconds = sys.argv[1:]
+with Client(url) as client, open(log, "a", buffering=1) as told:
+    agent = Agent(client, sweep, lease_seconds=5)
+    while (trial := agent.ask()) is not None:
+        for step in range(1, 11):
+            time.sleep(float(seconds) / 10)
+            trial.report(step=step, metrics={"loss": trial.params["x"]})
+        if trial.should_stop:
+            trial.leave()
+        else:
+            told.write(f"{trial.number} {trial.tell()}\\n")
+"""
+
+
+def run_with_kills(
+    url: str, sweep_id: str, folder: Path, *, agents: int, kills: int, seconds: float
+) -> list[str]:
+    """Let agents run a sweep to its end while some are killed; what they were answered.
+
+    As many as die are started anew. A trial takes ``seconds``; kills are half a second apart and
+    hit, with SIGKILL, one chosen at random of those that have told of a trial.
+    """
+    chance = random.Random(0)
+    logs = [folder / f"agent-{number}.log" for number in range(agents)]
+    running = [_start(url, sweep_id, log, seconds) for log in logs]
+    told = [0] * agents
+    while any(one.poll() is None for one in running):
+        time.sleep(0.5)
+        sizes = [log.stat().st_size if log.exists() else 0 for log in logs]
+        at_work = [n for n in range(agents) if sizes[n] > told[n] and running[n].poll() is None]
+        if kills and at_work:
+            kills -= 1
+            number = chance.choice(at_work)
+            told[number] = sizes[number]
+            running[number].kill()
+            running[number].wait()
+            running[number] = _start(url, sweep_id, logs[number], seconds)
+    return [line for log in logs if log.exists() for line in log.read_text().splitlines()]
+
+
+def _start(url: str, sweep_id: str, log: Path, seconds: float) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _AGENT, url, sweep_id, str(log), str(seconds)]
+    environment = os.environ | {"PYTHONPATH": import_path()}
+    with log.with_suffix(".err").open("ab") as errors:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=errors)
+
+
+def told_once(store: Store, sweep_id: str, told: list[str]) -> dict[str, int]:
+    """Count what must be zero where every point was told exactly once."""
+    trials = [store.trial(sweep_id, trial.number) for trial in store.all_trials(sweep_id)]
+    ends = Counter(line.split()[0] for line in told if line.endswith(" complete"))
+    complete = [sum(a.state == "complete" for a in trial.attempts) for trial in trials]
+    steps = [
+        [step for step, _ in store.metrics(sweep_id, trial.number)["loss"]] for trial in trials
+    ]
+    return {
+        "trials that did not complete": sum(trial.state != "complete" for trial in trials),
+        "trials with other than one complete attempt": sum(count != 1 for count in complete),
+        "trials that two agents were told complete": sum(count > 1 for count in ends.values()),
+        "trials with other than ten steps": sum(one != list(range(1, 11)) for one in steps),
+    }
+
+
+def _kills(service: _Service, asked: argparse.Namespace, folder: Path) -> list[Figure]:
+    sweep_id, began = service.submit(asked.trials), time.monotonic()
+    told = run_with_kills(
+        f"http://127.0.0.1:{service.port}",
+        sweep_id,
+        folder,
+        agents=asked.agents,
+        kills=asked.kills,
+        seconds=2.0,
+    )
+    wait(lambda: service.store.get_sweep(sweep_id).state.is_finished(), "the sweep ends")
+    trials = [service.store.trial(sweep_id, number) for number in range(asked.trials)]
+    lost = sum(len(trial.attempts) - 1 for trial in trials)
+    part, kind = f"kills, {asked.agents} agents", service.kind
+    return [
+        Figure(part, kind, "agents killed", asked.kills, ""),
+        Figure(part, kind, "attempts lost and made again", lost, ""),
+        Figure(part, kind, f"{asked.trials} trials of 2 s", time.monotonic() - began, "s"),
+        *(
+            Figure(part, kind, name, count, "", 0.0)
+            for name, count in told_once(service.store, sweep_id, told).items()
+        ),
     ]
 
 

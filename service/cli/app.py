@@ -2,6 +2,7 @@
 
 import typer
 
+from service.cli.agent import agent
 from service.cli.batch import batch
 from service.cli.data import app as data
 from service.cli.growth import compare, confirm, delete, extend, label
@@ -26,6 +27,7 @@ app.command()(runner)
 app.command()(submit)
 app.command()(watch)
 app.command("list")(list_sweeps)
+app.command()(agent)
 app.command()(cancel)
 app.command()(pause)
 app.command()(resume)

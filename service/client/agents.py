@@ -140,6 +140,10 @@ class AgentTrial:
             told["step"] = step
         return self._agent._end(self, told)
 
+    def leave(self) -> None:
+        """Say nothing more of it: others may run it when its lease is over, if it has not ended."""
+        self._agent._drop(self)
+
     def __enter__(self) -> Self:
         return self
 
@@ -153,7 +157,7 @@ class AgentTrial:
             return
         if self.should_stop or (error is not None and not isinstance(error, Exception)):
             # Stopped, or this process is: whoever asks next goes on once the lease is over.
-            self._agent._drop(self)
+            self.leave()
             return
         reason = "ended without a tell" if error is None else _line(error)
         if error is None:
@@ -200,6 +204,8 @@ class Agent:
         self._sender: threading.Thread | None = None
         #: Why there was no trial when ``ask`` returned None.
         self.reason = ""
+        #: Whether none will come any more, unless somebody extends the sweep.
+        self.is_over = False
 
     def ask(self, *, wait_seconds: float | None = None) -> AgentTrial | None:
         """Wait for a trial to run; None when the sweep has ended (``reason`` says how).
@@ -215,8 +221,9 @@ class Agent:
         while True:
             wait = max(0.0, min(MAX_WAIT / 2, until - time.monotonic()))
             answer = self._ask_once(wait)
-            self.reason = answer.reason
+            self.reason, self.is_over = answer.reason, answer.retry_seconds is None
             if answer.trials:
+                self.is_over = False
                 trial = AgentTrial(self, self.sweep_id, answer.trials[0])
                 self._keep(trial)
                 return trial
