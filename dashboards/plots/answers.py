@@ -2,11 +2,14 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi.responses import JSONResponse, Response
+
+from sweeps.analysis.table import csv_cell
 
 #: Ending of a plot's address.
 Form = Literal["json", "csv"]
@@ -25,8 +28,8 @@ class Plot:
         """The table as CSV, numbers in full precision and errors as fractions."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerow(map(csv_cell, self.columns))
+        writer.writerows(map(csv_cell, row) for row in self.rows)
         return out.getvalue()
 
 
@@ -43,9 +46,10 @@ def plot_answer(plot: Plot, form: Form, *, file_name: str, empty: str) -> Respon
         empty: Sentence that the page shows instead of a plot without data.
     """
     if form == "csv":
-        disposition = f'attachment; filename="{file_name}.csv"'
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", file_name)
+        disposition = f'attachment; filename="{name}.csv"'
         return Response(
             plot.csv(), media_type="text/csv", headers={"Content-Disposition": disposition}
         )
     body = plot.figure if plot.rows else {"empty": empty}
-    return JSONResponse(body, headers={"Cache-Control": "no-store"})
+    return JSONResponse(body)

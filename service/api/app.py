@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 
 from dashboards.pages import pages_router
 from dashboards.web.responses import Compression
-from service.api.auth import Guard
+from service.api.auth import Door, Guard
 from service.api.edge import Edge
 from service.api.group_commit import GroupCommit
 from service.api.monitoring import API, Metrics, RequestMetrics
@@ -48,7 +48,10 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.state.secret = require_token_off_loopback(settings)
     app.state.metrics = Metrics(store)
     app.add_middleware(Compression, except_below=f"{API}/")
-    app.add_middleware(Guard, secret=app.state.secret, names=settings.host_names())
+    app.state.door = Door(app.state.secret)
+    app.add_middleware(
+        Guard, secret=app.state.secret, door=app.state.door, names=settings.host_names()
+    )
     app.add_middleware(RequestMetrics, metrics=app.state.metrics)
     add_error_handlers(app)
     token = HTTPBearer(auto_error=False, description="NDSWEEP_TOKEN, if set.")

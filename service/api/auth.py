@@ -11,6 +11,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.api.wrong_tokens import WrongTokens
 from service.contract.errors import error_response
 from service.contract.outputs import ErrorOut
 from service.settings import is_address, is_loopback
@@ -41,10 +42,11 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, secret: str | None, names: frozenset[str] = frozenset()
+        self, app: ASGIApp, secret: str | None, door: "Door", names: frozenset[str] = frozenset()
     ) -> None:
         self.app = app
         self.secret = secret
+        self.door = door
         self.names = names | {socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,8 +66,15 @@ class Guard:
         host = headers.get("host", "")
         if not self._is_own_name(host):
             return _forbidden("HostNotAllowed", "Host", host, has_token=self.secret is not None)
-        if self.secret is None or path in OPEN_PATHS or _carries(headers, self.secret):
+        if self.secret is None or path in OPEN_PATHS or _has_session(headers, self.secret):
             return None
+        given = bearer_token(headers)
+        if given is not None:
+            answer = self.door.opens(client_host(scope), given)
+            if answer is True:
+                return None
+            if answer is not False:
+                return too_many(answer)
         if method == "GET" and "text/html" in headers.get("accept", ""):
             target = path + (
                 f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
@@ -85,10 +94,44 @@ class Guard:
         return name in self.names or "." not in name or is_address(name)
 
 
-def _carries(headers: Headers, secret: str) -> bool:
+class Door:
+    """Looks at tokens, of each address only so many wrong ones."""
+
+    def __init__(self, secret: str | None, wrong: WrongTokens | None = None) -> None:
+        self._secret = secret
+        self._wrong = wrong or WrongTokens()
+
+    def opens(self, host: str, given: str) -> bool | int:
+        """Whether ``given`` is the token; the seconds to wait where it is not looked at."""
+        wait = self._wrong.seconds_to_wait(host)
+        if wait:
+            return wait
+        if self._secret is None or same_secret(given, self._secret):
+            self._wrong.note_right(host)
+            return True
+        return self._wrong.note_wrong(host, given) or False
+
+
+def client_host(scope: Scope) -> str:
+    """The address that a request comes from; "" where it has none."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def bearer_token(headers: Headers) -> str | None:
+    """The bearer token of a request; None without one."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and same_secret(given.strip(), secret):
-        return True
+    return given.strip() or None if scheme.lower() == "bearer" else None
+
+
+def too_many(seconds: int) -> Response:
+    """The answer to an address that has shown too many wrong tokens."""
+    detail = f"too many wrong tokens came from this address; try again in {seconds} s"
+    body = ErrorOut(error="TooManyWrongTokens", detail=detail, fields=[])
+    return error_response(429, body, {"Retry-After": str(seconds)})
+
+
+def _has_session(headers: Headers, secret: str) -> bool:
     # Lenient, as browsers are: a host's other programs set cookies too, well formed or not.
     cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
     return cookie is not None and same_secret(cookie, session_cookie(secret))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
+from sweeps.analysis.table import csv_cell
 from sweeps.records import Sweep
 from sweeps.store.store import Store
 
@@ -61,10 +62,11 @@ def _cell(value: Any) -> Any:
 def _csv(rows: Iterable[Row], columns: list[str]) -> Iterator[bytes]:
     buffer = io.StringIO()
     # A trial started between the two readings may bring a metric that no other has: leave it out.
-    writer = csv.DictWriter(buffer, columns, restval="", extrasaction="ignore")
-    writer.writeheader()
+    writer = csv.writer(buffer)
+    writer.writerow(map(csv_cell, columns))
     for row in rows:
-        writer.writerow(_plain(row))
+        cells = _plain(row)
+        writer.writerow([csv_cell(cells.get(name, "")) for name in columns])
         if buffer.tell() > PIECE:
             yield buffer.getvalue().encode()
             buffer.seek(0)

@@ -57,11 +57,12 @@ _MEANING = {
     413: "The body is too large.",
     415: "The body is neither JSON nor YAML.",
     422: "The request breaks a rule; `fields` says which.",
+    429: "Too many wrong tokens came from this address; `Retry-After` says when to try again.",
     500: "A fault of the service; its log has the details.",
     503: "The store cannot be reached at the moment.",
 }
 #: Statuses that any route under /api/v1 may answer with.
-EVERYWHERE = (401, 403, 422, 500, 503)
+EVERYWHERE = (401, 403, 422, 429, 500, 503)
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -4,14 +4,13 @@ from collections import Counter
 from typing import Annotated, Literal
 
 from fastapi import Depends, Header, Path, Request
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.contract.errors import ApiError
 from service.contract.outputs import FieldOut
 from service.settings import Settings
 from sweeps.records import Kind, SweepState, TrialState
-from sweeps.spec.model import SpecModel, printable
-from sweeps.spec.sweep_spec import Label
+from sweeps.spec.model import Label, Notes, SpecModel
 from sweeps.spec.validation_messages import MAX_FIELDS, shown
 from sweeps.store.store import Store
 
@@ -107,14 +106,7 @@ class Labels(SpecModel):
     tags: Annotated[list[Label], Field(max_length=50)] | None = Field(
         None, description="Words to find the sweep by, in place of those it has."
     )
-    notes: Annotated[str, Field(strict=True, max_length=20_000)] | None = Field(
-        None, description="Free text, in place of what it has."
-    )
-
-    @field_validator("tags", "notes")
-    @classmethod
-    def _is_printable(cls, value: list[str] | str | None) -> list[str] | str | None:
-        return None if value is None else printable(value)
+    notes: Notes | None = Field(None, description="Free text, in place of what it has.")
 
 
 class MetricsQuery(_Query):

@@ -10,7 +10,7 @@ from sweeps.analysis.arms import ArmResult, analysis, complete_trials, config_va
 from sweeps.analysis.verdicts import Sample
 from sweeps.errors import SweepStateConflict
 from sweeps.records import Sweep, Trial, TrialState
-from sweeps.spec.model import SpecModel, SweepRef
+from sweeps.spec.model import Label, SpecModel, SweepRef
 from sweeps.store.store import Store
 from worker.config.train_config import FieldError
 
@@ -29,9 +29,7 @@ class ArmRef(SpecModel):
     trials: Annotated[list[Number], Field(min_length=1, max_length=1000)] | None = Field(
         None, description="These trials of it, whatever their point."
     )
-    label: Annotated[str, Field(strict=True, min_length=1, max_length=100)] | None = Field(
-        None, description="What tables call it."
-    )
+    label: Label | None = Field(None, description="What tables call it.")
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:

@@ -69,7 +69,7 @@ def comparison_csv(found: Mapping[str, Any], table: Literal["arms", "differences
     """One of the two tables as CSV, numbers in full."""
     if table == "arms":
         return to_csv(_arms(found, repr))
-    return to_csv(_differences(found, repr), labels=(0, 1))
+    return to_csv(_differences(found, repr))
 
 
 def comparison_text(found: Mapping[str, Any], form: Format = "text") -> str:

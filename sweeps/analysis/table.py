@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Format = Literal["text", "markdown", "latex", "csv"]
 
@@ -69,37 +69,59 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+#: Signs that Markdown reads wherever they stand, and some that it reads beside certain others.
+_MARKS = re.compile(
+    r"[\\`*|<>~]"
+    r"|(?<![^\W_])_|_(?![^\W_])"  # alpha_v is a word
+    r"|!(?=\[)|\[(?=[\^!\[])|\](?=[(\[:])"  # an interval [1, 2] is none of its links
+    r"|&(?=#?\w+;)"
+    r"|(?<=http):(?=//)|(?<=https):(?=//)|(?<=\bwww)\.|(?<=\w)@(?=\w)",  # linked by themselves
+    re.IGNORECASE,
+)
+#: What makes a heading, a list or a line of the line that it begins.
+_OPENING = re.compile(r"^(\s*)(#{1,6}(?=\s|$)|[-+](?=[\s-]|$)|={2,}|\d{1,9}(?=[.)](?:\s|$)))")
+
+
 def markdown_text(text: str) -> str:
     """Text in which Markdown takes no sign for a mark of its own, in one line."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
+    line = _MARKS.sub(r"\\\g<0>", " ".join(text.splitlines()).strip())
+    begun = _OPENING.match(line)
+    if begun is None:
+        return line
+    # A digit cannot be escaped, the dot behind a number can.
+    at = begun.end() if begun[2][0].isdigit() else begun.start(2)
+    return f"{line[:at]}\\{line[at:]}"
 
 
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def to_csv(table: Table, labels: Sequence[int] = (0,)) -> str:
-    """Head and rows, without the caption.
-
-    Args:
-        labels: Columns that hold names which people gave. A name that a spreadsheet would take for
-            a formula is quoted, so that it arrives as text; numbers stay numbers.
-    """
+def to_csv(table: Table) -> str:
+    """Head and rows, without the caption."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(table.head)
-    for row in table.rows:
-        writer.writerow([_label(c) if i in labels else c for i, c in enumerate(row)])
+    writer.writerow(map(csv_cell, table.head))
+    writer.writerows(map(csv_cell, row) for row in table.rows)
     return buffer.getvalue()
 
 
-def _label(text: str) -> str:
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return text
+def csv_cell(value: Any) -> Any:
+    """A value as a spreadsheet takes it for what it is.
+
+    Text that it would take for a formula begins with a quotation mark, so that it arrives as text;
+    numbers stay numbers.
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith(_FORMULA):
+        return value
     try:
-        float(text)
+        float(value)
     except ValueError:
-        return f"'{text}"
-    return text
+        return f"'{value}"
+    return value
+
+
+#: What a formula begins with, in halves and wholes of an East Asian letter's width.
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 # --- LaTeX ---------------------------------------------------------------------------------------

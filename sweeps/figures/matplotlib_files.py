@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator, StrMeth
 from sweeps.figures.axes import log_ticks, tick_text
 from sweeps.figures.chart import Axis, Chart, Line, Marks
 from sweeps.figures.colours import GREY
-from sweeps.figures.quantities import plain
+from sweeps.figures.quantities import plain as without_markup
 
 #: One column of a paper is 3.4 inches wide; this is a comfortable figure of a page.
 _SIZE = (6.4, 3.6)
@@ -176,6 +176,11 @@ def _set_axis(axes: Axes, which: str, axis: Axis, values: Sequence[Any]) -> None
         drawn.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if axis.ends is not None:
         axes.set_xlim(axis.ends) if which == "x" else axes.set_ylim(axis.ends)
+
+
+def plain(text: str) -> str:
+    """A text of a chart without markup, in which dollars begin no mathematics."""
+    return without_markup(text).replace("$", r"\$")
 
 
 def _tick(value: float) -> str:

@@ -102,8 +102,11 @@ def figure(
     height: int = 320,
     **layout: Any,
 ) -> dict[str, Any]:
-    """Assemble a figure. ``name`` becomes the file name of a downloaded image."""
-    return {
+    """Assemble a figure. ``name`` becomes the file name of a downloaded image.
+
+    Every text in it that is not markup of this product is shown as it is written.
+    """
+    found = {
         "data": traces,
         "layout": {
             "xaxis": titled(x),
@@ -120,6 +123,21 @@ def figure(
         },
         "name": name,
     }
+    return {key: _shown(value) for key, value in found.items()}
+
+
+#: Tags of titles and of what is shown on hovering; plotly would also take links and styles.
+_TAG = re.compile(r"<(?!/?(?:sup|sub|br|b|i|em|extra)>)")
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return _TAG.sub("&lt;", value)
+    if isinstance(value, dict):
+        return {key: _shown(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(one) if isinstance(one, str | dict | list | tuple) else one for one in value]
+    return value
 
 
 def titled(axis: Mapping[str, Any]) -> dict[str, Any]:

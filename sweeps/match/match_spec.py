@@ -39,7 +39,8 @@ from sweeps.match.checks import (
 from sweeps.match.comparison import Compare, refuse_unmeasured
 from sweeps.match.recorded_curve import MOST_RECORDS, refuse_other_runs
 from sweeps.spec.declarations import TrialLimits
-from sweeps.spec.sweep_spec import Budget, Label, Resources, SpecModel
+from sweeps.spec.model import Label, Notes, SpecModel
+from sweeps.spec.sweep_spec import Budget, Resources
 from worker.config.schedules import build_schedule
 from worker.config.train_config import FieldError, SchedulePoints, TrainConfig
 
@@ -109,9 +110,7 @@ class MatchSpec(SpecModel):
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the match by."
     )
-    notes: Annotated[str, Field(strict=True, max_length=20_000)] = Field(
-        "", description="Free text."
-    )
+    notes: Notes = Field("", description="Free text.")
 
     # --- What follows from the fields ---------------------------------------------------------
 

@@ -117,7 +117,8 @@ def interactive_page(title: str, charts: Sequence[Chart]) -> str:
     """Every figure on one page, with plotly's script inside: it opens from disk, without a net."""
     layout = {"height": 460, "margin": {"l": 60, "r": 24, "t": 60, "b": 48}, **LEGEND_BELOW}
     drawn = [figure_of(chart, **layout) for chart in charts]
-    figures, heading = json.dumps(drawn).replace("</", "<\\/"), html.escape(title)
+    # No "<" at all: "<!--" before "<script" would swallow the end of the script.
+    figures, heading = json.dumps(drawn).replace("<", "\\u003c"), html.escape(title)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{heading}</title>
 <script>{_script()}</script></head>

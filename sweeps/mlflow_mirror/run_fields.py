@@ -1,9 +1,11 @@
 """What the mirror says of a sweep and of an attempt, as MLflow's parameters, tags and states."""
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from sweeps.analysis.table import markdown_text
 from sweeps.mlflow_mirror.names import (
     MAX_PARAM,
     MAX_TAG,
@@ -52,8 +54,8 @@ def milliseconds(at: datetime) -> int:
 
 
 def experiment_name(name: str, sweep_id: str) -> str:
-    """The experiment of a sweep: names repeat, ids do not."""
-    return f"{name} ({sweep_id})"
+    """The experiment of a sweep, in one line: names repeat, ids do not."""
+    return f"{' '.join(name.split())} ({sweep_id})"
 
 
 def page(page_url: str, sweep: str, kind: str, trial: int | None = None) -> str:
@@ -122,13 +124,25 @@ def _best_words(sweep: Sweep) -> str:
 
 def description(sweep: Sweep, page_url: str, body: str = "") -> str:
     """A run's description in Markdown: the way back, what was asked, and what came out."""
-    state = f"{sweep.state.value}: {sweep.reason}" if sweep.reason else sweep.state.value
+    reason = f": {markdown_text(sweep.reason)}" if sweep.reason else ""
+    state = sweep.state.value + reason
     # The link first: MLflow folds descriptions, and what lies in the fold cannot be clicked. The
     # name is the title of its page.
     first = " · ".join(part for part in (_page_link(sweep, page_url), state) if part)
-    parts = [first, sweep.notes, body]
+    parts = [first, tame_markdown(sweep.notes), body]
     # MLflow takes 8,000 characters of a tag.
     return "\n\n".join(part for part in parts if part)[:7900]
+
+
+#: Parts of somebody's Markdown that ask another host, or run: images, HTML, other schemes.
+_WILD = re.compile(
+    r"!(?=\[)|<(?=[A-Za-z/!?])|(?<=\])\((?!\s*<?https?://)|(?<=\])(?=:\s)", re.IGNORECASE
+)
+
+
+def tame_markdown(notes: str) -> str:
+    """Notes as Markdown that loads nothing: images and HTML as text, links to http and https."""
+    return _WILD.sub(r"\\\g<0>", notes)
 
 
 def _page_link(sweep: Sweep, page_url: str) -> str:
@@ -199,10 +213,13 @@ def _flat(provenance: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _note(trial: Trial, sweep: Sweep, page_url: str) -> str:
     """A trial's description in Markdown: what it trained with, and the way back to its page."""
-    settings = "\n".join(f"- `{name}`: {value}" for name, value in trial.params.items())
+    settings = "\n".join(
+        f"- `{name}`: {markdown_text(str(value))}" for name, value in trial.params.items()
+    )
     address = page(page_url, sweep.id, sweep.kind, trial.number)
     link = f"[Page of the trial]({address})" if address else ""
-    heading = f"Trial {trial.number} of {sweep.name}, point {trial.point}, seed {trial.seed}"
+    name = markdown_text(sweep.name)
+    heading = f"Trial {trial.number} of {name}, point {trial.point}, seed {trial.seed}"
     return "\n\n".join(part for part in (link, heading, settings) if part)
 
 

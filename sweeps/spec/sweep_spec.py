@@ -41,7 +41,7 @@ from sweeps.spec.declarations import (
     check_declared,
 )
 from sweeps.spec.domains import Domain, Finite
-from sweeps.spec.model import MAX_TRIALS, Count, Positive, SpecModel, Steps, printable
+from sweeps.spec.model import MAX_TRIALS, Count, Label, Notes, Positive, SpecModel, Steps
 from sweeps.spec.text import load_spec_text
 from sweeps.spec.validation_messages import explain, in_words, shown
 from worker.config.train_config import TrainConfig
@@ -60,6 +60,7 @@ __all__ = [
     "Asha",
     "Budget",
     "Domain",
+    "Label",
     "Median",
     "Objective",
     "Resources",
@@ -70,7 +71,6 @@ __all__ = [
     "load_spec_text",
 ]
 
-Label = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
 Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
 #: The smallest share of a CPU or GPU that Ray accepts.
 LEAST_SHARE = 0.0001
@@ -263,14 +263,7 @@ class SweepSpec(SpecModel):
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the sweep by."
     )
-    notes: Annotated[str, Field(strict=True, max_length=20_000)] = Field(
-        "", description="Free text."
-    )
-
-    @field_validator("name", "tags", "notes")
-    @classmethod
-    def _text_is_printable(cls, value: str | list[str]) -> str | list[str]:
-        return printable(value)
+    notes: Notes = Field("", description="Free text.")
 
     @field_validator("training")
     @classmethod

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.web.templating import template_environment
-from service.api.auth import COOKIE, same_secret, session_cookie
+from service.api.auth import COOKIE, Door, client_host, session_cookie
 
 router = APIRouter(include_in_schema=False)
 
@@ -34,17 +34,19 @@ def local_path(target: str) -> str:
     return target if plain and target.startswith("/") and not target.startswith("//") else "/"
 
 
-def _page(target: str, *, is_wrong: bool, status: int) -> HTMLResponse:
+def _page(target: str, status: int, alert: str = "", seconds: int = 0) -> HTMLResponse:
     page = TEMPLATES.get_template("login.html").render(
-        next=quote(local_path(target), safe="/"), is_wrong=is_wrong
+        next=quote(local_path(target), safe="/"), alert=alert
     )
-    policy = own_page_policy(form_action="'self'")
-    return HTMLResponse(page, status_code=status, headers={"Content-Security-Policy": policy})
+    headers = {"Content-Security-Policy": own_page_policy(form_action="'self'")}
+    if seconds:
+        headers["Retry-After"] = str(seconds)
+    return HTMLResponse(page, status_code=status, headers=headers)
 
 
 @router.get("/login")
 def login_page(next: NextPath = "/") -> HTMLResponse:
-    return _page(next, is_wrong=False, status=200)
+    return _page(next, 200)
 
 
 @router.post("/login")
@@ -56,8 +58,14 @@ async def login(request: Request, next: NextPath = "/") -> Response:
             break
     given = parse_qs(form[:MAX_FORM_BYTES].decode("utf-8", "replace")).get("token", [""])[0]
     secret: str | None = request.app.state.secret
-    if secret is not None and not same_secret(given.strip(), secret):
-        return _page(next, is_wrong=True, status=401)
+    if secret is not None:
+        door: Door = request.app.state.door
+        opened = door.opens(client_host(request.scope), given.strip())
+        if opened is False:
+            return _page(next, 401, "This is not the token of this service.")
+        if opened is not True:
+            alert = f"Too many wrong tokens came from your address. Try again in {opened} seconds."
+            return _page(next, 429, alert, opened)
     response = RedirectResponse(local_path(next), status_code=303)
     if secret is not None:
         response.set_cookie(

@@ -85,7 +85,7 @@ def test_marks_in_a_cell_are_text_in_every_form() -> None:
 def test_a_name_that_a_spreadsheet_would_compute_arrives_there_as_text(name: str) -> None:
     rows = csv.reader(io.StringIO(to_csv(Table(("arm", "x"), ((name, name),)))))
 
-    assert list(rows)[1] == [f"'{name}", name]
+    assert list(rows)[1] == [f"'{name}", f"'{name}"]
 
 
 @pytest.mark.parametrize("name", ["-1", "+2.5", "-1e-05", "-inf", "sgd", "", "a=b"])

@@ -1,17 +1,21 @@
 """What runs are called in MLflow, and how their tags read where people compare them."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from sweeps.mlflow_mirror.names import param_text
 from sweeps.mlflow_mirror.run_fields import (
     attempt_tags,
+    experiment_name,
     experiment_tags,
     run_address,
     run_name,
     sweep_tags,
+    tame_markdown,
 )
 from sweeps.records import NewTrial, PendingAttempt, Sweep, SweepState, Trial, TrialState
 from sweeps.store.store import Store
@@ -130,3 +134,75 @@ def test_addresses_open_the_pages_for_training() -> None:
     assert address == (
         "http://localhost:5000/#/experiments/3/runs/a1b2?workflowType=machine_learning"
     )
+
+
+HOSTILE = "[x](javascript:alert(1)) ![i](http://evil/i.png) <img src=x onerror=alert(1)>"
+PAGES = "http://localhost:8000"
+
+
+class TestDescriptions:
+    """MLflow shows them as Markdown; nobody's text may load, run or lead elsewhere from there."""
+
+    @pytest.mark.parametrize("place", ["name", "notes", "reason", "params", "tags"])
+    def test_texts_of_people_neither_load_nor_run(
+        self, trial: Trial, sweep: Sweep, place: str
+    ) -> None:
+        if place == "params":
+            trial = replace(trial, params={"dataset": HOSTILE})
+        else:
+            sweep = replace(sweep, **{place: [HOSTILE] if place == "tags" else HOSTILE})
+        notes = [
+            tags[name]
+            for tags in (tags_of(trial, sweep), sweep_tags(sweep, PAGES))
+            for name in tags
+            if name == "mlflow.note.content"
+        ]
+        notes.append(experiment_tags(sweep, PAGES)["mlflow.note.content"])
+
+        assert len(notes) == 3
+        for note in notes:
+            tokens = MarkdownIt("commonmark", {"html": True}).parse(note)
+            children = [child for token in tokens for child in token.children or ()]
+            kinds = {token.type for token in [*tokens, *children]}
+            assert not kinds & {"image", "html_inline", "html_block"}, note
+            links = [c.attrGet("href") for c in children if c.type == "link_open"]
+            assert links, note
+            allowed = ("http://", "https://") if place == "notes" else (PAGES,)
+            assert all(str(link).startswith(allowed) for link in links), note
+
+    @pytest.mark.parametrize(
+        "notes",
+        [
+            "see [the page](https://example.org/a) and *this*",
+            "| a | b |\n|---|---|\n| 1 | 2 |",
+            "1 < 2 and a[0]",
+            "line\n\n- item `code`",
+        ],
+    )
+    def test_notes_are_markdown_as_they_were_written(self, notes: str) -> None:
+        assert tame_markdown(notes) == notes
+
+    @pytest.mark.parametrize(
+        "notes",
+        [
+            "[a](javascript:alert(1))",
+            "[a]( javascript:alert(1))",
+            "[a](<javascript:alert(1)>)",
+            "[a](data:text/html,x)",
+            "[a](//evil.example)",
+            "[a]\n\n[a]: javascript:alert(1)",
+            "![i](http://evil/i.png)",
+            "![i][r]\n\n[r]: http://evil/i.png",
+            "[![i](http://evil/i.png)](http://evil)",
+            "<img src=x onerror=alert(1)>",
+            "<!-- x --><script>alert(1)</script>",
+            "<javascript:alert(1)>",
+        ],
+    )
+    def test_what_loads_or_runs_in_notes_becomes_text(self, notes: str) -> None:
+        html = MarkdownIt("commonmark", {"html": True}).render(tame_markdown(notes))
+
+        assert not re.search(r"<(img|script)|href=\"(?!https?://)", html), html
+
+    def test_an_experiment_has_one_line_whatever_an_older_store_holds(self) -> None:
+        assert experiment_name("a\n\\input{x}\nb", "0123") == "a \\input{x} b (0123)"
