@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 from service.contract.outputs import Output
 from sweeps.records import SweepState, TrialState
 from sweeps.spec.declarations import MetricName
-from sweeps.spec.model import SpecModel, printable
+from sweeps.spec.model import SpecModel, one_line
 from sweeps.store.commands.agent_requests import LEASE_SECONDS, MAX_METRIC_NAMES
 from worker.config.training import FRACTIONS
 from worker.config.trial_config import FieldError
@@ -54,7 +54,7 @@ class AskSpec(SpecModel):
     @field_validator("agent")
     @classmethod
     def _is_printable(cls, value: str) -> str:
-        return printable(value)
+        return one_line(value)
 
 
 class ReportSpec(SpecModel):

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from sweeps.records import Direction
 from sweeps.spec.domains import Finite
-from sweeps.spec.model import Positive, SpecModel, Steps, SweepRef, printable
+from sweeps.spec.model import Positive, SpecModel, Steps, SweepRef, one_line
 from worker.config.training import FIXED_METRICS, METRIC_NAME, Metric
 from worker.config.trial_config import FieldError
 
@@ -69,7 +69,7 @@ class MetricDeclaration(SpecModel):
     @field_validator("unit", "description")
     @classmethod
     def _text_is_printable(cls, value: str) -> str:
-        return printable(value)
+        return one_line(value)
 
     @classmethod
     def of(cls, metric: Metric) -> "MetricDeclaration":
