@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from pydantic import ValidationError
 
@@ -23,7 +22,8 @@ class ReportJournal:
 
     def __init__(self, checkpoint_dir: Path | str) -> None:
         self._path = Path(checkpoint_dir) / _NAME
-        self._is_checked = False
+        # Opened by the first report and kept: a training function may report often.
+        self._file: int | None = None
 
     def append(self, report: Report) -> None:
         """Write a report to disk before it is passed on.
@@ -31,20 +31,28 @@ class ReportJournal:
         If the disk is full or unavailable, logs a warning, as for a checkpoint: training continues.
         """
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab+") as file:
-                if not self._is_checked:
-                    _end_torn_line(file)
-                file.write(report.model_dump_json().encode() + b"\n")
-            self._is_checked = True
+            if self._file is None:
+                self._file = _opened(self._path)
+            line = report.model_dump_json().encode() + b"\n"
+            written = os.write(self._file, line)
+            while written < len(line):
+                written += os.write(self._file, line[written:])
         except OSError as error:
-            self._is_checked = False
+            self.close()
             _LOG.warning(
                 "the report of step %d was not written to %s (%s); training continues without it",
                 report.step,
                 self._path,
                 error.strerror or error,
             )
+
+    def close(self) -> None:
+        """Close the file; another report opens it again."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            os.close(file)
+
+    __del__ = close
 
     def replay(self) -> Iterator[Report]:
         """Yield every report of earlier attempts, each metric of a step once, in order."""
@@ -72,9 +80,10 @@ class ReportJournal:
                     continue
 
 
-def _end_torn_line(file: BinaryIO) -> None:
-    """End a truncated line, so that the next line is separate from it."""
-    if file.seek(0, os.SEEK_END):
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
+def _opened(path: Path) -> int:
+    """Open a journal to append to, with a truncated last line ended, so that the next is apart."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    if (end := os.lseek(file, 0, os.SEEK_END)) and os.pread(file, 1, end - 1) != b"\n":
+        os.write(file, b"\n")
+    return file

@@ -79,7 +79,18 @@ def _items(
     training = load_training(task.get("training", IMAGES))
     check_package(task.get("package"), training)
     config = _config(training, task)
-    journal = ReportJournal(task["checkpoint_dir"])
+    with closing(ReportJournal(task["checkpoint_dir"])) as journal:
+        yield from _attempt(task, training, config, journal, stop)
+
+
+def _attempt(
+    task: dict[str, Any],
+    training: Training,
+    config: TrialConfig,
+    journal: ReportJournal,
+    stop: Callable[[], bool] | None,
+) -> Generator["list[Report] | Turn", None, None]:
+    """Yield the reports of earlier attempts, then those of this one."""
     reported = -1
     earlier = journal.replay()
     while batch := list(islice(earlier, BATCH)):
