@@ -11,13 +11,21 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker.checkpoints.report_journal import ReportJournal
 from worker.checkpoints.saved_folders import SavedFolders
 from worker.config.training import FRACTIONS, Metric
 from worker.report import Measurement, Report, Status
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from ndadam.invariance.probe import ProbeResult
+    from worker.training.recording import Recording
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,6 +94,8 @@ class Run:
         self._late_reports = 0
         self._saved_for_stop = False
         self._owes_provenance = True
+        self._recording: Recording | None = None
+        self._restored: Path | None = None
 
     # --- For training functions -----------------------------------------------------------------
 
@@ -117,6 +127,9 @@ class Run:
             if step < self._step:
                 raise ValueError(f"step must not go backwards: got {step} after {self._step}")
             values = self._checked(metrics or {})
+            if self._recording is not None:
+                layers = self._recording.metrics()
+                values |= {name: layers[name] for name in layers if self._has_room_for(name)}
             self._step = step
             if step > self._reported:
                 self._take(step, values)
@@ -138,7 +151,7 @@ class Run:
                 return False
             self._saved_at = time.monotonic()
             try:
-                self._saved.save(max(self._step, 0), save)
+                self._saved.save(max(self._step, 0), partial(self._write, save))
             except Exception as error:  # save is not ours; a full disk stops no training either
                 told = f"{type(error).__name__}: {error}"
                 self._warn_once("checkpoint", "no checkpoint was written (%s)", told)
@@ -153,7 +166,36 @@ class Run:
 
         Raises CheckpointError if there are checkpoints and none can be used.
         """
-        return self._saved.newest()
+        self._restored = self._saved.newest()
+        return self._restored
+
+    def record(
+        self,
+        model: "nn.Module",
+        optimizer: "Optimizer",
+        every: int = 1,
+        *,
+        probe: "ProbeResult | None" = None,
+    ) -> None:
+        """Report how fast each step turns the weights of each layer, beside the metrics reported.
+
+        Call it once, before the first step and after ``restore``. The metrics are those of the
+        built-in training: ``effective_lr/LAYER``, ``angular_update/LAYER``, ``weight_norm/LAYER``,
+        and ``projection_ratio/LAYER`` of SGD with weight decay.
+
+        Args:
+            model: A torch module; see ``ndadam.weight_vectors`` for which weights are measured.
+            optimizer: Any torch optimizer of the model.
+            every: Steps between two measurements. One costs a copy of the weights.
+            probe: Result of ``ndadam.probe``, if scale invariance matters.
+
+        Raises ValueError for a model without weight vectors, TypeError for another optimizer.
+        """
+        from worker.training.recording import Recording  # not earlier: it loads torch
+
+        if self._recording is not None:
+            self._recording.detach()
+        self._recording = Recording(model, optimizer, every, probe, self._restored)
 
     def should_stop(self) -> bool:
         """Whether the trial was asked to stop: write a checkpoint and return."""
@@ -217,6 +259,11 @@ class Run:
         self._journal.append(report)
         self._send(report)
 
+    def _write(self, save: Callable[[Path], None], folder: Path) -> None:
+        save(folder)
+        if self._recording is not None:
+            self._recording.save(folder)
+
     def _stop_is_due(self) -> bool:
         if not self._stop():
             return False
@@ -243,7 +290,20 @@ class Run:
             )
         if not name.isprintable():
             raise ValueError(f"a metric's name must be printable text, got {name!r:.120}")
-        if len(self._known) >= MAX_METRICS:
+        if not self._has_room_for(name):
+            return False
+        if self._declared and name not in self._declared:
+            self._warn_once(
+                "undeclared",
+                "metric %r is not declared: it has no direction and can be no objective; further "
+                "ones are not named",
+                name,
+            )
+        return True
+
+    def _has_room_for(self, name: str) -> bool:
+        """Count a metric's name; False beyond the largest number of a trial."""
+        if name not in self._known and len(self._known) >= MAX_METRICS:
             self._warn_once(
                 "many",
                 "a trial may have %s metrics; further ones are left out, the first is %r",
@@ -252,13 +312,6 @@ class Run:
             )
             return False
         self._known.add(name)
-        if self._declared and name not in self._declared:
-            self._warn_once(
-                "undeclared",
-                "metric %r is not declared: it has no direction and can be no objective; further "
-                "ones are not named",
-                name,
-            )
         return True
 
     def _warn_once(self, about: str, text: str, *arguments: object) -> None:
