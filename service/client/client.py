@@ -37,6 +37,7 @@ from service.contract.outputs import (
     PredictionOut,
     PresetOut,
     SweepOut,
+    TrainingOut,
     TrialOut,
     ValidationOut,
 )
@@ -254,6 +255,9 @@ class Client:
 
     def optimizers(self) -> list[OptimizerOut]:
         return self._get(ListOut[OptimizerOut], "/optimizers").items
+
+    def trainings(self) -> list[TrainingOut]:
+        return self._get(ListOut[TrainingOut], "/trainings").items
 
     def is_ready(self) -> bool:
         """Whether the service and its store answer."""

@@ -305,6 +305,30 @@ class OptimizerOut(Output):
     published: dict[str, dict[str, Any]]
 
 
+class DeclaredMetricOut(Output):
+    """What is known of a metric before anything is measured."""
+
+    direction: Direction | None
+    unit: str
+    description: str
+    test: bool
+
+
+class TrainingOut(Output):
+    """What a spec may name as its training, and what it then has in base, space and objective."""
+
+    name: str
+    #: The distribution that registers it, and its version here; None for trials that run elsewhere.
+    package: str | None
+    version: str | None
+    #: Declared metrics by name.
+    metrics: dict[str, DeclaredMetricOut]
+    #: JSON schema of its config.
+    config: dict[str, Any]
+    #: Why no spec can name it now; "" if one can.
+    error: str
+
+
 class HealthOut(Output):
     """The process answers; ``store`` says whether the database does, when that was asked."""
 

@@ -4,16 +4,51 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from service.contract.errors import ApiError, refused, refused_field
+from service.contract.outputs import DeclaredMetricOut, TrainingOut
 from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
-from worker.config.training import EXTERNAL, IMAGES, install, load_training
+from worker.config.training import (
+    EXTERNAL,
+    FIXED_METRICS,
+    IMAGES,
+    Metric,
+    config_class,
+    find_training,
+    install,
+    load_training,
+)
 from worker.config.trial_config import FieldError
 
 
 def is_registered(training: str) -> bool:
     """Whether a training comes from a package that is not ours."""
     return training not in (IMAGES, EXTERNAL)
+
+
+def described(name: str) -> TrainingOut:
+    """Return what a training declares; the reason where it cannot be imported."""
+    package = version = None
+    metrics: Mapping[str, Metric] = FIXED_METRICS if name == IMAGES else {}
+    config: dict[str, Any] = {}
+    error = ""
+    try:
+        if name != EXTERNAL:
+            found = find_training(name)
+            package, version = found.package, found.version
+        if is_registered(name):
+            metrics = load_training(name).metrics
+        config = config_class(name).model_json_schema()
+    except FieldError as refusal:
+        error = str(refusal)
+    return TrainingOut(
+        name=name,
+        package=package,
+        version=version,
+        metrics={key: DeclaredMetricOut.model_validate(one) for key, one in metrics.items()},
+        config=config,
+        error=error,
+    )
 
 
 def with_package(spec: SweepSpec) -> SweepSpec:

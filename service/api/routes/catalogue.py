@@ -1,12 +1,14 @@
-"""``/presets``, ``/datasets``, ``/optimizers``: what specs can name."""
+"""``/presets``, ``/datasets``, ``/optimizers``, ``/trainings``: what specs can name."""
 
 from fastapi import APIRouter
 
 from service.contract.errors import answers
 from service.contract.inputs import SettingsDep
-from service.contract.outputs import DatasetOut, ListOut, OptimizerOut, PresetOut
+from service.contract.outputs import DatasetOut, ListOut, OptimizerOut, PresetOut, TrainingOut
+from service.submission.own_training import described
 from sweeps.spec.presets import preset_names, read_preset
 from worker.config.train_config import OPTIMIZER_FIELDS, PUBLISHED
+from worker.config.training import training_names
 from worker.data.prepared import list_datasets
 
 router = APIRouter(tags=["catalogue"])
@@ -29,6 +31,12 @@ def datasets(settings: SettingsDep) -> ListOut[DatasetOut]:
 def optimizers() -> ListOut[OptimizerOut]:
     """Optimizers with the fields they read and the published value of each by recipe."""
     return ListOut(items=[_optimizer(name) for name in OPTIMIZER_FIELDS])
+
+
+@router.get("/trainings", responses=answers())
+def trainings() -> ListOut[TrainingOut]:
+    """Trainings with the schema of their config and their metrics. Imports registered packages."""
+    return ListOut(items=[described(name) for name in training_names()])
 
 
 def _optimizer(name: str) -> OptimizerOut:

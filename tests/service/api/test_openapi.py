@@ -44,6 +44,7 @@ ROUTES = {
     ("get", "/api/v1/presets"): {200},
     ("get", "/api/v1/datasets"): {200},
     ("get", "/api/v1/optimizers"): {200},
+    ("get", "/api/v1/trainings"): {200},
 }
 
 

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from sweeps.store.store import Store
 from tests.worker.training.installed import DESCENT, on_path, write_package
+from worker.config.training import FIXED_METRICS
 
 SPEC = {
     "name": "own",
@@ -234,3 +235,30 @@ def test_a_sweep_is_read_where_its_package_is_not_installed(
     assert client.get(f"/api/v1/sweeps/{sweep}").json()["spec"]["metrics"]["loss"] == LOSS
     for path in (f"/sweeps/{sweep}", f"/api/v1/sweeps/{sweep}/analysis"):
         assert client.get(path).status_code == 200
+
+
+def test_trainings_are_listed_with_their_fields_and_metrics(
+    client: TestClient, package: Path, tmp_path: Path
+) -> None:
+    with on_path(
+        package / "package",
+        write_package(tmp_path / "b", "1 / 0", package="b", name="b", module="b_module"),
+    ):
+        items = client.get("/api/v1/trainings").json()["items"]
+    found = {item["name"]: item for item in items}
+    mine, refused = found["mine"], found["b"]
+
+    assert list(found) == ["b", "external", "images", "mine"]
+    assert (mine["package"], mine["version"], mine["error"]) == ("my-package", "1.2", "")
+    assert mine["metrics"] == {"loss": LOSS, "test_loss": TEST_LOSS}
+    assert mine["config"]["properties"]["rate"] == {
+        "default": 0.1,
+        "exclusiveMinimum": 0,
+        "title": "Rate",
+        "type": "number",
+    }
+    assert set(found["images"]["metrics"]) == set(FIXED_METRICS)
+    assert "alpha_v" in found["images"]["config"]["properties"]
+    assert found["external"]["package"] is None
+    assert (refused["version"], refused["config"]) == ("1.2", {})
+    assert refused["error"].endswith("ZeroDivisionError: division by zero")
