@@ -1,4 +1,4 @@
 """EffectiveLR: what is recorded of the weights at each step.
 
-May import: checks, cuda, invariance, optimizer, vectors.
+May import: checks, cuda, fused, invariance, optimizer, vectors.
 """

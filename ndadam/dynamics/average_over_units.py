@@ -53,11 +53,12 @@ class AverageOverUnits:
         self._weights = (weights / weights.sum()).to(rows.device)
 
     def mean_square(self, qq: Tensor, ww: Tensor) -> Tensor:
-        """Mean over counted units of sum ||dw||^2 / sum ||w||^2, from (N,) each. 0-dim."""
-        sums = torch.zeros(2, self._num_units, dtype=qq.dtype, device=qq.device)
-        sums.index_add_(1, self._units, torch.stack([qq, ww]))
+        """Mean over counted units of sum ||dw||^2 / sum ||w||^2, from (..., N) each: (...)."""
+        shape = (2, *qq.shape[:-1], self._num_units)
+        sums = torch.zeros(shape, dtype=qq.dtype, device=qq.device)
+        sums.index_add_(-1, self._units, torch.stack([qq, ww]))
         ratio = torch.where(sums[1] > 0, sums[0] / sums[1], 0.0)
-        return (ratio * self._weights).sum()
+        return (ratio * self._weights).sum(-1)
 
 
 def _refuse_other_models(rows: FlatBuffer, probe: ProbeResult) -> None:

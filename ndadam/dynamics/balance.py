@@ -9,6 +9,7 @@ so growth by updates, decay and radial gradients balance exactly, stationary or 
 split into the part of the loss and the part of weight decay. Shapes: N weight vectors.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -108,16 +109,16 @@ class DecaySplit:
         """Which inner products ``ratios`` takes, as pairs of (P,)."""
         return [(dw, self.buffer), (self.buffer, self.buffer), (w, self.buffer)]
 
+    @staticmethod
     def ratios(
-        self,
-        dots: Tensor,  # (3, N) of ``pairs``
-        dw_w: Tensor,  # (N,) <dw, w>
-        lr: Tensor,  # (N,)
-    ) -> Tensor:
-        """Projection ratio per vector on dw^p (the paper's Fig. 1(a)) and on -w: (2, N)."""
+        dots: Sequence[Tensor],  # three of (..., N), of ``pairs``
+        dw_w: Tensor,  # (..., N) <dw, w>
+        lr: Tensor,  # (..., N)
+    ) -> list[Tensor]:
+        """Projection ratio per vector on dw^p (the paper's Fig. 1(a)) and on -w: (..., N) each."""
         dw_p, p_p, w_p = dots
         # <dw^l, dw^p> / ||dw^p||^2 = <dw, dw^p> / ||dw^p||^2 - 1, and the same along w.
-        return torch.stack([-dw_p / (lr * p_p) - 1, -dw_w / (lr * w_p) - 1])
+        return [-dw_p / (lr * p_p) - 1, -dw_w / (lr * w_p) - 1]
 
     def tensors(self) -> list[Tensor]:
         """All that ``update`` changes."""

@@ -4,10 +4,10 @@ The effective learning rate of a vector is ||w_t - w_{t-1}|| / ||w_{t-1}|| (arXi
 Sec. 2.2). N vectors of L layers hold P elements.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from ndadam.checks import refuse_unless_whole
-from ndadam.cuda import is_capturing
+from ndadam.cuda import HAS_TRITON, is_capturing, runs_kernels
 from ndadam.dynamics.average_over_units import AverageOverUnits
 from ndadam.dynamics.balance import BalanceSums, DecaySplit
 from ndadam.dynamics.flat_buffer import FlatBuffer
@@ -23,9 +23,13 @@ from ndadam.dynamics.group_rates import GroupSettings
 from ndadam.dynamics.records import Balance, DynamicsRecord, Gain, LayerDynamics
 from ndadam.dynamics.shadow_moments import ShadowMoments
 from ndadam.dynamics.step_hooks import StepHooks, refuse_no_optimizer
+from ndadam.dynamics.summary import MEAN_SQUARES, NUM_SUMS, Summary, quantities
 from ndadam.invariance.probe import ProbeResult
 from ndadam.optimizer.loss_scale import held_where, skips_step, unscale_
 from ndadam.vectors.weight_vectors import refuse_without_vectors, weight_vectors
+
+if TYPE_CHECKING:
+    from ndadam.fused.row_sums import RowSums
 
 
 class Phase(Enum):
@@ -115,6 +119,9 @@ class EffectiveLR:
         self._shadow = ShadowMoments(self.rows, shadow_betas) if shadow_betas else None
         sgd = self._settings.is_plain_sgd
         self._split = DecaySplit(self.rows, self._settings) if sgd else None
+        self._summary = Summary(
+            self.rows, self._average, with_split=sgd, with_shadow=self._shadow is not None
+        )
         # The balance links each step to the one before.
         self._balance = BalanceSums(self.rows) if sgd and every == 1 else None
         self._allocate()
@@ -124,24 +131,43 @@ class EffectiveLR:
         self._hooks = StepHooks(optimizer, self._before_step, self._after_step)
 
     def _allocate(self) -> None:
-        self._w, self._dw, self._grad = (self.rows.elements() for _ in range(3))
-        self._make_views()
-        counts = torch.tensor(self.rows.counts, device="cpu")
-        index = torch.repeat_interleave(counts)
-        self._layer_index = index.to(self.rows.device)
-        self._layer_counts = counts.to(self.rows.device, self.rows.dtype)
-        numbers = len(_quantities(self._split is not None)) * len(counts)
         #: The newest record, where a graph writes it: shares of all vectors, then of each layer.
-        self._latest = self.rows.numbers(numbers + (1 if self._shadow is None else 2))
+        self._latest = self.rows.numbers(self._summary.size)
+        #: Sums of recorded steps that are not summed up yet, and how many these are; the last place
+        #: is that of graphs, (K + 1, S, N).
+        self._sums = self.rows.per_vector(self._summary.steps_at_once + 1, self._summary.num_sums)
+        self._num_waiting = 0
+        # Kernels read what is here read by calls, if nothing needs single elements.
+        self._kernels: RowSums | None = None
+        self._by_kernels = False  # of the step under way
+        self._buffers: tuple[Tensor, Tensor, Tensor] | None = None
+        if self._shadow is None and self._split is None and has_kernels(self.rows):
+            self._kernels = new_row_sums(self.rows)
+        else:
+            self._make_buffers()
+
+    def _make_buffers(self) -> None:
+        """Room for weights, steps and gradients, (P,) each."""
+        self._buffers = self.rows.elements(), self.rows.elements(), self.rows.elements()
+        self._make_views()
 
     def _make_views(self) -> None:
-        self._w_views = self.rows.views(self._w)
-        self._dw_views = self.rows.views(self._dw)
-        self._grad_views = self.rows.views(self._grad)
+        if self._buffers is not None:
+            self._w, self._dw, self._grad = self._buffers
+            self._w_views, self._dw_views, self._grad_views = map(self.rows.views, self._buffers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._sum_up()
+        views = ("_w", "_dw", "_grad", "_w_views", "_dw_views", "_grad_views")
+        return {key: value for key, value in self.__dict__.items() if key not in views} | {
+            "_kernels": None
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_views()  # pickle keeps no two tensors in one memory
+        if self._buffers is None:
+            self._kernels = new_row_sums(self.rows)
 
     @property
     def phase(self) -> Phase:
@@ -155,13 +181,26 @@ class EffectiveLR:
 
     def replayed(self) -> None:
         """Count a step that was taken by the replay of a CUDA graph. Waits for nothing."""
-        phase, step = self.phase, self.step
-        self.step = step + 1
+        self._count(self.phase, recorded=self._keep_latest)
+
+    def _count(self, phase: Phase, *, recorded: Callable[[], None]) -> None:
+        self.step += 1
         if self._balance is not None:
             self._balance.count(follows=phase is Phase.RECORDED)
         if phase is Phase.RECORDED:
-            self._records.append(self._latest.clone())
-            self._steps.append(step)
+            self._steps.append(self.step - 1)
+            recorded()
+
+    def _keep_latest(self) -> None:
+        """Keep the record that a graph has made."""
+        self._sum_up()
+        self._records.append(self._latest.clone())
+
+    def _sum_up(self) -> None:
+        """Make records of the sums that wait for it."""
+        if self._num_waiting:
+            waiting, self._num_waiting = self._sums[: self._num_waiting], 0
+            self._records += self._summary.of(waiting).unbind()
 
     def detach(self) -> None:
         """Stop measuring for good; what was recorded can still be read."""
@@ -170,7 +209,8 @@ class EffectiveLR:
     def drain(self) -> DynamicsRecord:
         """Hand out what was recorded since the last call. Waits for the device once."""
         layers = [v.layer for v in self.rows.vectors]
-        names = _quantities(self._split is not None)
+        names = quantities(self._split is not None)
+        self._sum_up()
         if not self._records:
             return DynamicsRecord([], [], {layer: LayerDynamics() for layer in layers})
         table = torch.stack(self._records).cpu()
@@ -178,14 +218,12 @@ class EffectiveLR:
         averages = table[:, 0].sqrt().tolist()
         shadow = table[:, 1].sqrt().tolist() if self._shadow is not None else []
         first = 1 if self._shadow is None else 2
-        quantities = table[:, first:].reshape(-1, len(names), len(layers))
+        values = table[:, first:].reshape(-1, len(names), len(layers))
         for i, name in enumerate(names):
-            if name in _MEAN_SQUARES:
-                quantities[:, i].sqrt_()
+            if name in MEAN_SQUARES:
+                values[:, i].sqrt_()
         by_layer = {
-            layer: LayerDynamics(
-                **{name: quantities[:, i, j].tolist() for i, name in enumerate(names)}
-            )
+            layer: LayerDynamics(**{name: values[:, i, j].tolist() for i, name in enumerate(names)})
             for j, layer in enumerate(layers)
         }
         return DynamicsRecord(steps, averages, by_layer, shadow)
@@ -229,6 +267,7 @@ class EffectiveLR:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on after a restart, records not yet drained included."""
+        self._sum_up()
         parts = self._stateful()
         return {
             "step": self.step,
@@ -250,6 +289,7 @@ class EffectiveLR:
                 f"optimizer: this one has {_listed(parts)}, the state has {_listed(saved)}"
             )
         self.step = state["step"]
+        self._num_waiting = 0
         self._steps = list(state["steps"])
         self._records = [record.to(self.rows.device) for record in state["records"]]
         for name, part in self._stateful().items():
@@ -263,18 +303,31 @@ class EffectiveLR:
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._settings.warn_of_new_groups()
-        if self.phase is not Phase.PASSED:
+        if self.phase is Phase.PASSED:
+            return
+        self._skipped = skips_step(optimizer, self.rows.device)
+        self._by_kernels = (
+            self._kernels is not None
+            and not _has_closure(args, kwargs)  # gradients come in it
+            and self._kernels.before(self._place_of_sums())
+        )
+        if self._by_kernels:
+            gradient = self._place_of_sums()[_GW]
+        else:
+            if self._buffers is None:
+                self._make_buffers()
             torch._foreach_copy_(self._w_views, self._weights())
             self._copy_gradients()
-            unscale_(self._grad, optimizer)
-            self._skipped = skips_step(optimizer, self.rows.device)
-            if self._skipped is not None:
-                self._grad.masked_fill_(self._skipped, 0)
+            gradient = self._grad
+        unscale_(gradient, optimizer)
+        if self._skipped is not None:
+            gradient.masked_fill_(self._skipped, 0)
 
     @_disable_dynamo
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         phase = self.phase
+        captures = is_capturing(self.rows.device)
         if phase is Phase.PASSED:
             if self._balance is not None:
                 self._balance.interrupt()
@@ -285,48 +338,58 @@ class EffectiveLR:
             moving = [t for part in self._stateful().values() for t in part.tensors()]
             with held_where(self._skipped, moving):
                 self._take_in(phase)
-        if not is_capturing(self.rows.device):
-            self.replayed()
+            if phase is Phase.RECORDED and captures:
+                # A graph has one place for its record, which it makes itself.
+                self._latest.copy_(self._summary.of(self._place_of_sums()))
+        if not captures:
+            self._count(phase, recorded=self._keep)
 
     def _take_in(self, phase: Phase) -> None:
         """Work on the device alone, which a graph can hold."""
         if self._split is not None:
             self._split.update(self._w)
         if phase is Phase.RECORDED:
-            self._latest.copy_(self._measure())
+            self._measure(self._place_of_sums())
         elif self._shadow is not None:
             gw, ww = self.rows.row_dots([(self._grad, self._w), (self._w, self._w)])
             self._shadow.update(self._w, self._grad, gw, ww)
 
-    def _measure(self) -> Tensor:
-        """What the step under way adds to the record."""
+    def _place_of_sums(self) -> Tensor:
+        """Where the step under way puts its sums, (S, N): a graph always into the last place."""
+        captures = is_capturing(self.rows.device)
+        return self._sums[-1 if captures else self._num_waiting]
+
+    def _measure(self, sums: Tensor) -> None:
+        """Write the sums of the step under way, (S, N)."""
+        if self._by_kernels:
+            assert self._kernels is not None
+            self._kernels.after(sums)
+            return
         torch._foreach_copy_(self._dw_views, self._weights())
         w, dw = self._w, self._dw.sub_(self._w)
         pairs = [(dw, dw), (w, w), (dw, w), (self._grad, w)]
         if self._split is not None:
             pairs += self._split.pairs(w, dw)
         dots = self.rows.row_dots(pairs)
-        qq, ww, dw_w, gw = dots[:4]
-        growth = 2 * dw_w + qq  # ||w_t||^2 - ||w_{t-1}||^2
-        quantities = [_ratio(qq, ww), _squared_angle(qq, ww, growth), ww, _ratio(gw, ww)]
+        sums[: len(dots)] = dots
+        qq, ww, dw_w, gw = dots[:NUM_SUMS]
         if self._split is not None:
-            quantities += self._split.ratios(dots[4:], dw_w, self._settings.per_vector("lr"))
+            sums[len(dots)] = self._settings.per_vector("lr")
         if self._balance is not None:
+            growth = 2 * dw_w + qq
             lr, momentum, decay = map(self._settings.per_vector, ("lr", "momentum", "weight_decay"))
             self._balance.update(qq, growth, ww, gw, lr=lr, momentum=momentum, decay=decay)
-        averages = [self._average.mean_square(qq, ww)]
         if self._shadow is not None:
             square = self._shadow.update(w, self._grad, gw, ww)
             if self._skipped is not None:
                 square = square.masked_fill(self._skipped, 0)
-            averages.append(self._average.mean_square(square, torch.ones_like(square)))
-        return torch.cat([torch.stack(averages), self._layer_means(quantities)])
+            sums[-1] = square
 
-    def _layer_means(self, quantities: Sequence[Tensor]) -> Tensor:
-        """Means over the vectors of each layer of (N,) quantities, flat (quantities x L,)."""
-        values = torch.stack(list(quantities))
-        sums = values.new_zeros(len(values), len(self._layer_counts))
-        return (sums.index_add_(1, self._layer_index, values) / self._layer_counts).flatten()
+    def _keep(self) -> None:
+        """Keep the sums of a step that was called; sum up when as many wait as there is room."""
+        self._num_waiting += 1
+        if self._num_waiting == len(self._sums) - 1:
+            self._sum_up()
 
     def _weights(self) -> list[Tensor]:
         return [_vectors_first(v.parameter, v.vector_dim) for v in self.rows.vectors]
@@ -345,13 +408,20 @@ class EffectiveLR:
             torch._foreach_copy_(views, gradients)
 
 
-_MEAN_SQUARES = ("effective_lr", "angular_update", "weight_norm")
+_GW = NUM_SUMS - 1
 
 
-def _quantities(with_split: bool) -> list[str]:
-    """Recorded per layer, in order."""
-    ratios = ["projection_ratio", "projection_ratio_on_w"] if with_split else []
-    return [*_MEAN_SQUARES, "radial_gradient", *ratios]
+def has_kernels(rows: FlatBuffer) -> bool:
+    """Whether Triton's kernels can read all of the parameters, and sum in their type."""
+    return HAS_TRITON and rows.dtype == torch.float32 and runs_kernels(rows.vectors[0].parameter)
+
+
+def new_row_sums(rows: FlatBuffer) -> "RowSums | None":
+    """The kernels for these parameters, None where they cannot read them."""
+    from ndadam.fused.row_sums import RowSums
+
+    params = [(v.parameter, v.vector_dim) for v in rows.vectors]
+    return RowSums(params) if RowSums.takes(params) else None
 
 
 def _refuse_every(every: Any) -> None:
@@ -367,22 +437,6 @@ def _listed(parts: set[str]) -> str:
 
 def _vectors_first(tensor: Tensor, vector_dim: int) -> Tensor:
     return tensor if vector_dim == 0 else tensor.movedim(vector_dim, 0)
-
-
-def _ratio(a: Tensor, b: Tensor) -> Tensor:
-    return torch.where(b > 0, a / b, 0.0)
-
-
-def _squared_angle(qq: Tensor, ww: Tensor, growth: Tensor) -> Tensor:
-    """Square of the angle between w_{t-1} and w_t, radians^2, (N,).
-
-    From the chord between the unit vectors, because the cosine of a small angle has no digits left
-    in float32.
-    """
-    before, after = ww.sqrt(), (ww + growth).clamp_min(0).sqrt()
-    stretch = _ratio(growth, before + after)
-    chord_sq = _ratio(qq - stretch.square(), before * after).clamp(0, 4)
-    return (2 * torch.asin(chord_sq.sqrt() / 2)).square()
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:

@@ -47,8 +47,7 @@ class FlatBuffer:
         self.num_vectors = sum(self.counts)
         self.num_elements = sum(self.sizes)
         self._buckets = _buckets(self.sizes)
-        largest = max(sum(self.sizes[i] for i in bucket) for bucket in self._buckets)
-        self._scratch = self._zeros(8, largest)
+        self._scratch: Tensor | None = None
 
     def elements(self) -> Tensor:
         """A buffer of zeros with a place for every element, (P,)."""
@@ -74,6 +73,9 @@ class FlatBuffer:
         pairs: Sequence[tuple[Tensor, Tensor]],  # Q pairs of (P,)
     ) -> Tensor:
         """Inner products of each vector of one buffer with its place in another: (Q, N)."""
+        if self._scratch is None:
+            largest = max(sum(self.sizes[i] for i in bucket) for bucket in self._buckets)
+            self._scratch = self._zeros(8, largest)
         sums = []
         start = 0
         for bucket in self._buckets:

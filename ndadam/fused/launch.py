@@ -77,6 +77,32 @@ def places(groups: Sequence[FusedGroup], operands: Sequence[Operands]) -> list[P
     return list(places.values())
 
 
+class DirectLaunches:
+    """Launches kernels without Triton's own look-up, where a variant has run before.
+
+    The look-up, which compares every argument and every global of the kernel, costs several times
+    the launch. It is not needed: what it could specialise on is the caller's own, or in
+    ``variant``.
+    """
+
+    def __init__(self) -> None:
+        self._launchers: dict[Hashable, Callable[..., object]] = {}
+
+    def run(
+        self, kernel: Any, options: dict[str, int], variant: Hashable, programs: int, *args: object
+    ) -> None:
+        """Launch ``programs`` programs of a kernel."""
+        launcher = self._launchers.get((variant, programs))
+        if launcher is not None:
+            # Addresses, because of each tensor the launcher would ask the driver where it is.
+            launcher(*[x.data_ptr() if isinstance(x, Tensor) else x for x in args])
+            return
+        # None from the interpreter, which compiles nothing.
+        compiled = kernel[(programs,)](*args, **options)
+        if compiled is not None:
+            self._launchers[variant, programs] = compiled[programs, 1, 1]
+
+
 class Launch:
     """All parameters of one device and one type."""
 
@@ -92,7 +118,7 @@ class Launch:
             len(self._operands), kernels.CONTROL_COLUMNS.value, device=self._device
         )
         self._record: Tensor | None = None
-        self._launchers: dict[Hashable, Callable[..., object]] = {}
+        self._launches = DirectLaunches()
         self._last_addresses: tuple[int, ...] = ()
         self._last_is_aligned = False
 
@@ -112,10 +138,10 @@ class Launch:
         table = self._aligned if self._last_is_aligned else self._unaligned
         if records and self._record is None:
             self._record = torch.zeros(table.recorded_rows, device=self._device)
-        with _current(self._device):
+        with on_device(self._device):
             for share in self._place.shares:
                 self._advance(share, groups[share.group], grad_scale, found_inf)
-            self._run(
+            self._launches.run(
                 kernels.update,
                 kernels.UPDATE_OPTIONS,
                 ("update", records),
@@ -159,7 +185,7 @@ class Launch:
         lr_on_device = isinstance(lr, Tensor) and lr.device == self._device
         if not lr_on_device:
             lr = float(lr)
-        self._run(
+        self._launches.run(
             kernels.advance,
             kernels.ADVANCE_OPTIONS,
             ("advance", *(_type(x) for x in (lr, grad_scale, found_inf))),
@@ -182,25 +208,6 @@ class Launch:
             _ADVANCE_BLOCK,
         )
 
-    def _run(
-        self, kernel: Any, options: dict[str, int], variant: Hashable, programs: int, *args: object
-    ) -> None:
-        """Launch a kernel; directly when this variant of it has run before.
-
-        Triton's own look-up, which compares every argument and every global of the kernel, costs
-        several times the launch. It is not needed: what it could specialise on is this object's
-        own, or in ``variant``.
-        """
-        launcher = self._launchers.get((variant, programs))
-        if launcher is not None:
-            # Addresses, because of each tensor the launcher would ask the driver where it is.
-            launcher(*[x.data_ptr() if isinstance(x, Tensor) else x for x in args])
-            return
-        # None from the interpreter, which compiles nothing.
-        compiled = kernel[(programs,)](*args, **options)
-        if compiled is not None:
-            self._launchers[variant, programs] = compiled[programs, 1, 1]
-
 
 def _type(x: object) -> torch.dtype | None:
     return x.dtype if isinstance(x, Tensor) else None
@@ -210,7 +217,7 @@ def _log(beta: float) -> float:
     return math.log(beta) if beta > 0 else -math.inf
 
 
-def _current(device: torch.device) -> AbstractContextManager[object]:
+def on_device(device: torch.device) -> AbstractContextManager[object]:
     """Triton launches on the current device, which need not be the parameters'."""
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         return torch.cuda.device(device)
