@@ -243,9 +243,9 @@ async def _timed(
 _AGENT = """
 import sys, time
 from service.client import Agent, Client
-url, sweep, log, seconds = sys.argv[1:]
+url, sweep, log, seconds, lease = sys.argv[1:]
 with Client(url) as client, open(log, "a", buffering=1) as told:
-    agent = Agent(client, sweep, lease_seconds=5)
+    agent = Agent(client, sweep, lease_seconds=float(lease))
     while (trial := agent.ask()) is not None:
         for step in range(1, 11):
             time.sleep(float(seconds) / 10)
@@ -258,7 +258,14 @@ with Client(url) as client, open(log, "a", buffering=1) as told:
 
 
 def run_with_kills(
-    url: str, sweep_id: str, folder: Path, *, agents: int, kills: int, seconds: float
+    url: str,
+    sweep_id: str,
+    folder: Path,
+    *,
+    agents: int,
+    kills: int,
+    seconds: float,
+    lease: float,
 ) -> list[str]:
     """Let agents run a sweep to its end while some are killed; what they were answered.
 
@@ -267,7 +274,7 @@ def run_with_kills(
     """
     chance = random.Random(0)
     logs = [folder / f"agent-{number}.log" for number in range(agents)]
-    running = [_start(url, sweep_id, log, seconds) for log in logs]
+    running = [_start(url, sweep_id, log, seconds, lease) for log in logs]
     told = [0] * agents
     while any(one.poll() is None for one in running):
         time.sleep(0.5)
@@ -279,12 +286,14 @@ def run_with_kills(
             told[number] = sizes[number]
             running[number].kill()
             running[number].wait()
-            running[number] = _start(url, sweep_id, logs[number], seconds)
+            running[number] = _start(url, sweep_id, logs[number], seconds, lease)
     return [line for log in logs if log.exists() for line in log.read_text().splitlines()]
 
 
-def _start(url: str, sweep_id: str, log: Path, seconds: float) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _AGENT, url, sweep_id, str(log), str(seconds)]
+def _start(
+    url: str, sweep_id: str, log: Path, seconds: float, lease: float
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _AGENT, url, sweep_id, str(log), str(seconds), str(lease)]
     environment = os.environ | {"PYTHONPATH": import_path()}
     with log.with_suffix(".err").open("ab") as errors:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=errors)
@@ -296,8 +305,13 @@ def told_once(store: Store, sweep_id: str, told: list[str]) -> dict[str, int]:
     ends = Counter(line.split()[0] for line in told if line.endswith(" complete"))
     complete = [sum(a.state == "complete" for a in trial.attempts) for trial in trials]
     steps = [
-        [step for step, _ in store.metrics(sweep_id, trial.number)["loss"]] for trial in trials
+        [step for step, _ in store.metrics(sweep_id, trial.number).get("loss", ())]
+        for trial in trials
     ]
+    for trial in trials:
+        if trial.state != "complete":
+            causes = [attempt.exit_cause for attempt in trial.attempts]
+            print(f"trial {trial.number} is {trial.state}: {causes}", file=sys.stderr)
     return {
         "trials that did not complete": sum(trial.state != "complete" for trial in trials),
         "trials with other than one complete attempt": sum(count != 1 for count in complete),
@@ -315,6 +329,8 @@ def _kills(service: _Service, asked: argparse.Namespace, folder: Path) -> list[F
         agents=asked.agents,
         kills=asked.kills,
         seconds=2.0,
+        # Long enough that only a kill makes an agent silent, on a busy machine too.
+        lease=20.0,
     )
     wait(lambda: service.store.get_sweep(sweep_id).state.is_finished(), "the sweep ends")
     trials = [service.store.trial(sweep_id, number) for number in range(asked.trials)]

@@ -113,6 +113,7 @@ async def ask_for_trials(
     sweep_id: SweepId,
     asked: AskSpec,
     desk: Desk,
+    request: Request,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> AskOut:
@@ -121,7 +122,7 @@ async def ask_for_trials(
     With an Idempotency-Key, asking again answers with the same trials while they run.
     """
     ask = Ask(sweep_id, asked.agent, asked.count, asked.lease_seconds, idempotency_key)
-    handout = await _waiting_for(desk, ask, asked.wait_seconds)
+    handout = await _waiting_for(desk, ask, asked.wait_seconds, request)
     retry = None if handout.trials else _RETRY.get(handout.state)
     if retry is not None:
         response.headers["Retry-After"] = str(math.ceil(retry))
@@ -170,8 +171,8 @@ async def tell_of_trial(
     return ToldOut(state=told.state, reason=told.reason)
 
 
-async def _waiting_for(desk: GroupCommit, ask: Ask, seconds: float) -> Handout:
-    """Ask until there are trials, none will come, or the time is over."""
+async def _waiting_for(desk: GroupCommit, ask: Ask, seconds: float, request: Request) -> Handout:
+    """Ask until there are trials, none will come, the time is over, or the agent has gone."""
     until, waits = time.monotonic() + seconds, pauses(0.05, 1.0)
     while True:
         handout = await desk.send(ask)
@@ -180,6 +181,8 @@ async def _waiting_for(desk: GroupCommit, ask: Ask, seconds: float) -> Handout:
         if handout.trials or handout.state.is_finished() or left <= 0:
             return handout
         await asyncio.sleep(min(left, next(waits)))
+        if await request.is_disconnected():
+            return handout
 
 
 def _leased_out(leased: Leased) -> LeasedOut:
