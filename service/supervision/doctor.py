@@ -90,6 +90,9 @@ def _home(settings: Settings) -> Finding:
         return Finding("home", "error", str(error))
     running = homes.read_endpoints(settings.home) if homes.is_locked(settings.home) else None
     state = f"a service runs on it at {running.url}" if running else "no service runs on it"
+    if homes.is_open(home):
+        detail = f"everybody on this machine can read {home}; `chmod 700` it"
+        return Finding("home", "warning", f"{detail}; {state}")
     return Finding("home", "ok", f"{home} is writable; {state}")
 
 

@@ -32,7 +32,7 @@ from sweeps.driver.limits import Limits
 from sweeps.driver.monitor import Watcher
 from sweeps.driver.outcomes import sweep_ending
 from sweeps.driver.plan import SweepPlan, plan
-from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN
+from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN, add_store
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState
@@ -305,7 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
     imported torch then pass before there is work.
     """
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--store", required=True, help="URL of the store")
+    add_store(parser)
     parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
     parser.add_argument("--data", help="folder of prepared data sets")
     parser.add_argument("--sweep", help="id of the sweep")

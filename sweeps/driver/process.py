@@ -3,6 +3,7 @@
 Its exit codes stand here, since the runner reads them and must not load Ray.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -31,12 +32,29 @@ class DriverSettings:
     trainable: str | None = None
 
     def command(self) -> list[str]:
-        """The command line of a driver that waits for its sweep."""
-        command = [sys.executable, "-m", "sweeps.driver.driver"]
-        command += ["--store", self.store_url, "--home", str(self.home)]
+        """The command line of a driver that waits for its sweep.
+
+        The store's URL may hold a password, and everybody on a machine sees command lines.
+        """
+        command = [sys.executable, "-m", "sweeps.driver.driver", "--home", str(self.home)]
         command += [] if self.data_home is None else ["--data", self.data_home]
         command += [] if self.trainable is None else ["--trainable", self.trainable]
         return command
+
+    def environment(self) -> dict[str, str]:
+        """What its processes are told beside their command line."""
+        return {STORE_URL: self.store_url}
+
+
+#: Environment variable that tells a process its store.
+STORE_URL = "NDSWEEP_STORE_URL"
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Have a process take its store from the environment, or from an option that ``ps`` shows."""
+    known = os.environ.get(STORE_URL)
+    words = f"URL of the store, if not in {STORE_URL}; others on the machine see it here"
+    parser.add_argument("--store", default=known, required=known is None, help=words)
 
 
 class DriverProcess:
@@ -58,6 +76,7 @@ class DriverProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
+                env=os.environ | settings.environment(),
                 start_new_session=True,
                 text=True,
             )

@@ -28,6 +28,7 @@ from sweeps.driver.process import (
     TAKEN,
     DriverProcess,
     DriverSettings,
+    add_store,
     describe,
     stop_all,
 )
@@ -326,7 +327,7 @@ def run(
 def main(arguments: list[str] | None = None) -> int:
     """Drive the sweeps of a store until SIGTERM."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--store", required=True, help="URL of the store")
+    add_store(parser)
     parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
     parser.add_argument("--data", help="folder of prepared data sets")
     parser.add_argument("--mlflow", help="URL of an MLflow server to mirror into")
