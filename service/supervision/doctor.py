@@ -32,6 +32,9 @@ from worker.errors import DatasetRefused
 #: One WRN-22-7.5 checkpoint is about 0.2 GB; a sweep keeps a few.
 LEAST_FREE_BYTES = 2_000_000_000
 
+#: For reading a whole store; it takes one for some 500 MB.
+CHECK_SECONDS = 20.0
+
 NEEDED = ("torch", "ray", "optuna", "mlflow", "fastapi", "sqlalchemy")
 
 
@@ -143,6 +146,7 @@ def _store(settings: Settings) -> Finding:
         with closing(Store(settings.database_url())) as store:
             has_tables = store.has_tables()
             store.require_known_tables()
+            store.require_whole(CHECK_SECONDS)
     except (StoreUnavailable, ValueError) as error:
         return Finding("store", "error", str(error))
     if not has_tables:

@@ -39,7 +39,7 @@ from service.supervision.processes import (
 )
 from service.supervision.shell import require_bash
 from sweeps.cluster import head as cluster
-from sweeps.errors import StoreIsNewer, StoreUnavailable
+from sweeps.errors import StoreDamaged, StoreIsNewer, StoreUnavailable
 from sweeps.store.database.sqlite_file import sqlite_url
 from sweeps.store.store import Store
 from worker.stop_signal import stop_requested
@@ -119,14 +119,18 @@ def plan(
 
 
 def require_store(settings: Settings) -> None:
-    """Raise SettingsError or StoreIsNewer for a store that no part could use, ever."""
+    """Refuse a store that no part could use, ever.
+
+    Raises SettingsError, StoreIsNewer, StoreDamaged.
+    """
     try:
         store = Store(settings.database_url())
     except ValueError as error:
         raise SettingsError(f"NDSWEEP_STORE_URL: {error}") from error
     try:
         store.require_known_tables()
-    except StoreIsNewer:
+        store.require_whole()
+    except (StoreIsNewer, StoreDamaged):
         raise
     except StoreUnavailable:
         pass  # Every part waits for it.
