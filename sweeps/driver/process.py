@@ -60,15 +60,16 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 class DriverProcess:
     """A running driver, with or without its sweep."""
 
-    def __init__(self, settings: DriverSettings, head: str | None = None) -> None:
-        """``head`` is the local head as recorded now, which it will call; None = there is none."""
+    def __init__(self, settings: DriverSettings) -> None:
         logs = settings.home / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         self.claim: Claim | None = None
         self.renewed_at = time.monotonic()
         self.started_at = time.monotonic()
         self._shape: ClusterShape | None = None
-        self._head = head
+        self._head: str | None = None
+        #: Whether it has yet to find a cluster that listens.
+        self.is_waiting = True
         with (logs / "drivers.log").open("ab") as output:
             # A session of its own: a signal to the runner's terminal does not reach it.
             self._process = subprocess.Popen(
@@ -97,13 +98,8 @@ class DriverProcess:
         return self._shape
 
     def has_lost(self, head: str | None) -> bool:
-        """Whether ``head``, the local one as recorded now, took the place of its own.
-
-        To be asked again and again: where none was recorded when it started, its own is the first
-        that it is asked about.
-        """
-        self._head = self._head or head
-        return head is not None and head != self._head
+        """Whether ``head``, the local one as recorded now, took the place of the one it called."""
+        return None not in (head, self._head) and head != self._head
 
     def give(self, claim: Claim) -> None:
         """Give it the sweep that it will drive."""
@@ -139,7 +135,14 @@ class DriverProcess:
         with contextlib.suppress(ValueError, OSError):
             for line in lines or ():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    self._shape = ClusterShape.from_json(json.loads(line))
+                    self._hear(json.loads(line))
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        if "head" in said:
+            self._head = said["head"]
+        else:
+            self._shape = ClusterShape.from_json(said)
+        self.is_waiting = False
 
 
 def stop_all(drivers: Sequence[DriverProcess], seconds: float) -> None:
