@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from sweeps.errors import LeaseLost
 from sweeps.records import (
-    DRIVER_LOST,
+    RUNNER_LOST,
     Claim,
     Demand,
     Kind,
@@ -22,7 +22,7 @@ from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep,
 from sweeps.store.commands.sweeps import carry_out, left_of
 from sweeps.store.database.connection import Database, Write, json_safe, microseconds
 from sweeps.store.database.rows import time_of
-from sweeps.store.database.tables import runners, sweeps, trials
+from sweeps.store.database.tables import attempts, metrics, runners, sweeps, trials
 
 #: States to which a runner releases a sweep whose driver died.
 _TO_GO_ON = (SweepState.QUEUED, SweepState.FAILED)
@@ -59,9 +59,8 @@ class ClaimVerbs(Database):
             if free is None:
                 return None
             row = self._take(write, free.id, owner, lease_seconds)
-            close_attempts(
-                write, row.id, TrialState.FAILED, DRIVER_LOST, lease_until=free.lease_until
-            )
+            if free.lease_until is not None:
+                _close_lost(write, free)
             # Cancelled: cut off by a budget that has been extended since, or is spent again soon.
             stopped = trials.c.state.in_([TrialState.RUNNING.value, TrialState.CANCELLED.value])
             move_trials(write, row, stopped, TrialState.WAITING)
@@ -184,7 +183,7 @@ class ClaimVerbs(Database):
         is_running = sweeps.c.state == SweepState.RUNNING.value
         lapsed = sa.and_(is_running, self._is_lapsed(sweeps.c.lease_until))
         first = (
-            sa.select(sweeps.c.id, sweeps.c.lease_until)
+            sa.select(sweeps.c.id, sweeps.c.lease_until, sweeps.c.owner)
             .where(sa.or_(sweeps.c.state == SweepState.QUEUED.value, lapsed))
             .where(sweeps.c.kind.in_(kinds), sweeps.c.id.not_in(driven))
             .order_by(sweeps.c.queued_at, sweeps.c.id)
@@ -223,6 +222,24 @@ class ClaimVerbs(Database):
         )
         for row in write.conn.execute(abandoned).all():
             carry_out(write, row, row.requested)
+
+
+def _close_lost(write: Write, lapsed: sa.Row[Any]) -> None:
+    """End the attempts of a sweep whose lease ran out, and say what is known of their end.
+
+    Only a runner renews leases: it has stopped, while its driver may have gone on.
+    """
+    running = (attempts.c.sweep_id == lapsed.id) & (attempts.c.state == TrialState.RUNNING.value)
+    latest = (metrics.c.attempt_id == attempts.c.id) & (metrics.c.seq == attempts.c.last_seq)
+    query = sa.select(sa.func.max(metrics.c.at)).select_from(attempts.join(metrics, latest))
+    heard: int | None = write.conn.scalar(query.where(running))
+    driver = "no report of its driver is known"
+    if heard is not None:
+        driver = f"its driver reported until {time_of(heard):%H:%M:%S} UTC"
+    lease = f"the lease of {lapsed.owner} ran out at {time_of(lapsed.lease_until):%H:%M:%S} UTC"
+    end = max(lapsed.lease_until, heard or 0)
+    cause = f"{RUNNER_LOST}: {lease}, {driver}"
+    close_attempts(write, lapsed.id, TrialState.FAILED, cause, lease_until=end)
 
 
 def _demand(row: sa.Row[Any, Any, Any, Any, Any]) -> Demand:
