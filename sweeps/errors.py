@@ -21,7 +21,8 @@
     │   └── LeaseEnded          an agent's right to a trial is over
     ├── LeaseLost               another runner drives the sweep now
     └── StoreUnavailable        the database cannot be reached; try again
-        └── StoreIsNewer        a newer version of this program has changed its tables
+        ├── StoreIsNewer        a newer version of this program has changed its tables
+        └── StoreDamaged        the file of the store is broken; trying again does not help
 
 Every error carries a sentence for the person who will read it and, where one input is to blame,
 ``field``: its dotted path.
@@ -171,4 +172,14 @@ class StoreIsNewer(StoreUnavailable):
             f"the store was brought up to date by a newer version of ndsweep (its tables are at "
             f"{found}, this version knows them up to {known}); start that version, or put back the "
             "backup from before the upgrade"
+        )
+
+
+class StoreDamaged(StoreUnavailable):
+    """The file of a SQLite store is no database, or parts of it were overwritten."""
+
+    def __init__(self, path: object, why: str) -> None:
+        super().__init__(
+            f"the store {path} is damaged ({why}): stop the service, move this file and those "
+            "beside it that end in -wal and -shm away, put a backup in its place, and start again"
         )

@@ -48,7 +48,10 @@ class TrialState(StrEnum):
 
 #: How the exit cause of an attempt begins that ended with its worker or its driver.
 LOST = "lost: "
-#: Exit causes of attempts that ended with their driver, through no fault of their worker.
+#: How exit causes begin of attempts that ended with their driver or its runner, through no fault of
+#: their worker.
+RUNNER_LOST = f"{LOST}the runner stopped"
+#: Written by older versions, whoever had stopped.
 DRIVER_LOST = f"{LOST}the driver stopped without a word"
 SUPERSEDED = f"{LOST}another attempt was started"
 #: Attempts at a trial whose worker dies under it, in a service and in a batch.
@@ -269,7 +272,7 @@ def losses(ends: Iterable[tuple[TrialState, str]]) -> int:
     """
     count = 0
     for state, cause in ends:
-        if state != TrialState.FAILED or cause in (DRIVER_LOST, SUPERSEDED):
+        if state != TrialState.FAILED or cause.startswith((RUNNER_LOST, DRIVER_LOST, SUPERSEDED)):
             continue
         count = (count + 1) % MAX_ATTEMPTS if cause.startswith(LOST) else 0
     return count

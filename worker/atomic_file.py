@@ -17,7 +17,8 @@ def whole_file(
 ) -> Iterator[BinaryIO]:
     """Write ``path`` under a temporary name; it gets its own, synced, when the block has ended.
 
-    Its folder is made. ``mode``: permissions, from the first byte on no wider than these.
+    Its folder is made. ``mode``: permissions, from the first byte on no wider than these, less
+    what the process's umask takes.
     Without ``replace``, a file that is there by then stays, whoever made it.
     A block that raises leaves what was there before, and nothing beside it;
     only a killed process leaves a file that begins with ``prefix`` (default: a dot and the name).
@@ -35,7 +36,7 @@ def whole_file(
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, mode)
+        os.chmod(temporary, mode & ~_umask())
         if replace:
             os.replace(temporary, path)
         else:
@@ -48,6 +49,15 @@ def whole_file(
             error.filename = str(path)
         raise
     _sync_folder(path.parent)
+
+
+def _umask() -> int:
+    # To ask the system is to set it, for every thread.
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    return 0
 
 
 def _sync_folder(folder: Path) -> None:

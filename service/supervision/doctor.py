@@ -32,6 +32,9 @@ from worker.errors import DatasetRefused
 #: One WRN-22-7.5 checkpoint is about 0.2 GB; a sweep keeps a few.
 LEAST_FREE_BYTES = 2_000_000_000
 
+#: For reading a whole store; it takes one for some 500 MB.
+CHECK_SECONDS = 20.0
+
 NEEDED = ("torch", "ray", "optuna", "mlflow", "fastapi", "sqlalchemy")
 
 
@@ -90,6 +93,9 @@ def _home(settings: Settings) -> Finding:
         return Finding("home", "error", str(error))
     running = homes.read_endpoints(settings.home) if homes.is_locked(settings.home) else None
     state = f"a service runs on it at {running.url}" if running else "no service runs on it"
+    if homes.is_open(home):
+        detail = f"everybody on this machine can read {home}; `chmod 700` it"
+        return Finding("home", "warning", f"{detail}; {state}")
     return Finding("home", "ok", f"{home} is writable; {state}")
 
 
@@ -140,6 +146,7 @@ def _store(settings: Settings) -> Finding:
         with closing(Store(settings.database_url())) as store:
             has_tables = store.has_tables()
             store.require_known_tables()
+            store.require_whole(CHECK_SECONDS)
     except (StoreUnavailable, ValueError) as error:
         return Finding("store", "error", str(error))
     if not has_tables:

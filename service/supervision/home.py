@@ -3,7 +3,10 @@
 import contextlib
 import fcntl
 import json
+import logging
+import os
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +14,8 @@ from pathlib import Path
 from service.settings import Settings, SettingsError
 from sweeps.store.database.sqlite_file import sqlite_path
 from worker.atomic_file import whole_file
+
+log = logging.getLogger(__name__)
 
 #: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.
 LEAST_FREE_BYTES = 50_000_000
@@ -29,8 +34,10 @@ class Endpoints:
 def prepare(home: Path) -> None:
     """Create the folder with all that belongs in it. Raises SettingsError where that fails."""
     try:
+        if not home.exists():
+            home.mkdir(mode=_PRIVATE, parents=True)
         for name in ("logs", "mlflow", "checkpoints"):
-            (home / name).mkdir(parents=True, exist_ok=True)
+            (home / name).mkdir(exist_ok=True)
         probe = home / ".writable"
         probe.write_bytes(b"ndsweep")
         probe.unlink()
@@ -44,6 +51,44 @@ def prepare(home: Path) -> None:
             f"no space below {home}: {free / 1e6:.1f} MB are free and {LEAST_FREE_BYTES / 1e6:.0f} "
             "MB are needed to start; free some, or set NDSWEEP_HOME to another folder"
         )
+
+
+_PRIVATE, _OTHERS, _GROUP = 0o700, stat.S_IRWXO, stat.S_IRWXG
+
+
+def keep_private(home: Path) -> None:
+    """Have this process and those below it make files that only their owner can read.
+
+    A home that everybody could look into, as older versions made it, is closed; one that lets a
+    group in and nobody else was made so by somebody, and its files let the group read.
+    """
+    about = home.stat()
+    is_shared = bool(about.st_mode & _GROUP) and not about.st_mode & _OTHERS
+    if about.st_mode & _OTHERS and _is_only_a_home(home, about.st_mode):
+        with contextlib.suppress(PermissionError):  # of another owner, who decides
+            home.chmod(_PRIVATE)
+            log.warning("%s could be read by everybody; it is its owner's alone now", home)
+    os.umask(0o027 if is_shared else 0o077)
+
+
+def is_open(home: Path) -> bool:
+    """Whether others than the owner and a group may look into the folder."""
+    return bool(home.stat().st_mode & _OTHERS)
+
+
+def _is_only_a_home(home: Path, mode: int) -> bool:
+    """Whether nothing else is there: NDSWEEP_HOME may name a folder that others use too."""
+    return not mode & stat.S_ISVTX and {path.name for path in home.iterdir()} <= _OURS
+
+
+#: What a service makes in its home.
+_OURS = frozenset(
+    {
+        *("store.db", "store.db-wal", "store.db-shm", "serve.lock", "endpoints.json", ".writable"),
+        *("ray.json", "ray.token", "token", "tune", "models", "data", "imports"),
+        *("logs", "mlflow", "checkpoints"),
+    }
+)
 
 
 def require(settings: Settings) -> None:

@@ -39,7 +39,7 @@ from service.supervision.processes import (
 )
 from service.supervision.shell import require_bash
 from sweeps.cluster import head as cluster
-from sweeps.errors import StoreIsNewer, StoreUnavailable
+from sweeps.errors import StoreDamaged, StoreIsNewer, StoreUnavailable
 from sweeps.store.database.sqlite_file import sqlite_url
 from sweeps.store.store import Store
 from worker.stop_signal import stop_requested
@@ -67,6 +67,7 @@ def serve(settings: Settings, announce: Announce) -> None:
     require_bash()
     home = settings.home.absolute()
     homes.prepare(home)
+    homes.keep_private(home)
     with (
         homes.locked(home),
         listen(settings.host, settings.port, DEFAULT_PORT) as server,
@@ -118,14 +119,18 @@ def plan(
 
 
 def require_store(settings: Settings) -> None:
-    """Raise SettingsError or StoreIsNewer for a store that no part could use, ever."""
+    """Refuse a store that no part could use, ever.
+
+    Raises SettingsError, StoreIsNewer, StoreDamaged.
+    """
     try:
         store = Store(settings.database_url())
     except ValueError as error:
         raise SettingsError(f"NDSWEEP_STORE_URL: {error}") from error
     try:
         store.require_known_tables()
-    except StoreIsNewer:
+        store.require_whole()
+    except (StoreIsNewer, StoreDamaged):
         raise
     except StoreUnavailable:
         pass  # Every part waits for it.
@@ -134,7 +139,10 @@ def require_store(settings: Settings) -> None:
 
 
 def environment(settings: Settings, home: Path, mlflow_url: str) -> dict[str, str]:
-    """Settings for the parts; the token comes with the environment that they inherit."""
+    """Settings for the parts; the token comes with the environment that they inherit.
+
+    What may hold a password stands here and in no command line, which everybody could read.
+    """
     found = {
         "NDSWEEP_HOME": str(home),
         "NDSWEEP_HOST": settings.host,
@@ -160,7 +168,6 @@ def api_command(fd: int | None = None) -> list[str]:
 def runner_command(settings: Settings, home: Path, mlflow_url: str, page_url: str) -> list[str]:
     return [
         *(sys.executable, "-m", "sweeps.driver.runner"),
-        *("--store", settings.database_url()),
         *("--home", str(home)),
         *("--data", str(settings.data_home())),
         *("--mlflow", mlflow_url),
@@ -235,6 +242,7 @@ def run_part(settings: Settings, part: str) -> None:
     require_store(settings)
     home = settings.home.absolute()
     homes.prepare(home)
+    homes.keep_private(home)
     mlflow_url = settings.mlflow_url or address("127.0.0.1", DEFAULT_MLFLOW_PORT)
     env = environment(settings, home, mlflow_url) | EXTRA_ENVIRONMENT.get(part, {})
     if part == "api":

@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,24 @@ def recorded_address(home: Path) -> str | None:
     """Host and port of the newest local head of ``home``; None if it was stopped."""
     head = _recorded(home)
     return None if head is None else head.address
+
+
+def listening(home: Path) -> str | None:
+    """Address of the cluster that ``connect`` would call, if something listens there; else None.
+
+    Loads nothing and takes a second at most: to be asked again and again while a cluster starts.
+    """
+    address = os.environ.get("RAY_ADDRESS") or recorded_address(home)
+    if address is None:
+        return None
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdigit():  # "auto", which Ray finds by itself
+        return address
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+    except OSError:
+        return None
+    return address
 
 
 def stop(home: Path) -> None:

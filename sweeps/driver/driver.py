@@ -32,7 +32,7 @@ from sweeps.driver.limits import Limits
 from sweeps.driver.monitor import Watcher
 from sweeps.driver.outcomes import outcome_of
 from sweeps.driver.plan import SweepPlan, plan
-from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN
+from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN, add_store
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState
@@ -47,6 +47,8 @@ Trainable = Callable[[dict[str, Any]], None]
 
 # Seconds.
 _RETRY, _HASTE = 2.0, 2.0
+#: For a cluster to listen, before the runner hears that there is none.
+_CLUSTER_LIMIT = 60.0
 
 
 class Driver:
@@ -307,7 +309,7 @@ def main(arguments: list[str] | None = None) -> int:
     imported torch then pass before there is work.
     """
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--store", required=True, help="URL of the store")
+    add_store(parser)
     parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
     parser.add_argument("--data", help="folder of prepared data sets")
     parser.add_argument("--sweep", help="id of the sweep")
@@ -317,12 +319,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     leaving = set_by_signals(threading.Event())
+    if not options.sweep and not _await_cluster(options.home, leaving):
+        return NO_CLUSTER
     try:
         cluster.connect(options.home)
     except (cluster.ClusterError, ConnectionError) as error:
-        # Ahead of need there is often none yet: the local one starts beside this process.
-        is_early = isinstance(error, cluster.ClusterError) and not options.sweep
-        log.log(logging.INFO if is_early else logging.ERROR, "%s", error)
+        log.error("%s", error)
         return NO_CLUSTER
     # Once more: connecting puts Ray's own handlers in their place, which end the process.
     set_by_signals(leaving)
@@ -331,6 +333,25 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         claim = _wait_for_claim(leaving)
     return 0 if claim is None else _drive(options, claim, leaving)
+
+
+def _await_cluster(home: Path, leaving: threading.Event) -> bool:
+    """Wait until a cluster listens: the local one starts beside this process, and takes longer.
+
+    False after a minute, when the runner is gone, and when this process must leave. Prints a line
+    of JSON with the cluster's address before it is called.
+    """
+    end = time.monotonic() + _CLUSTER_LIMIT
+    while not leaving.is_set() and time.monotonic() < end:
+        address = cluster.listening(home)
+        if address is not None:
+            print(json.dumps({"head": address}), flush=True)
+            return True
+        # A runner gives no sweep to one that waits: what can be read is the end.
+        if select.select([sys.stdin], [], [], 0.3)[0]:
+            return False
+    log.info("no cluster listens yet")
+    return False
 
 
 def _wait_for_claim(leaving: threading.Event) -> Claim | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from sweeps.driver.external_sweep import ExternalSweep
+from sweeps.driver.process import add_store
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, SweepState
 from sweeps.spec.validation_messages import in_words
@@ -195,7 +196,7 @@ class ExternalDriver:
 def main(arguments: list[str] | None = None) -> int:
     """Drive the sweeps of agents in a store."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--store", required=True, help="URL of the store")
+    add_store(parser)
     parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
     parser.add_argument("--lease", type=float, default=LEASE, help="seconds until it may be taken")
     options = parser.parse_args(arguments)

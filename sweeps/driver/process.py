@@ -3,6 +3,7 @@
 Its exit codes stand here, since the runner reads them and must not load Ray.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -34,26 +35,44 @@ class DriverSettings:
     trainable: str | None = None
 
     def command(self) -> list[str]:
-        """The command line of a driver that waits for its sweep."""
-        command = [sys.executable, "-m", "sweeps.driver.driver"]
-        command += ["--store", self.store_url, "--home", str(self.home)]
+        """The command line of a driver that waits for its sweep.
+
+        The store's URL may hold a password, and everybody on a machine sees command lines.
+        """
+        command = [sys.executable, "-m", "sweeps.driver.driver", "--home", str(self.home)]
         command += [] if self.data_home is None else ["--data", self.data_home]
         command += [] if self.trainable is None else ["--trainable", self.trainable]
         return command
+
+    def environment(self) -> dict[str, str]:
+        """What its processes are told beside their command line."""
+        return {STORE_URL: self.store_url}
+
+
+#: Environment variable that tells a process its store.
+STORE_URL = "NDSWEEP_STORE_URL"
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Have a process take its store from the environment, or from an option that ``ps`` shows."""
+    known = os.environ.get(STORE_URL)
+    words = f"URL of the store, if not in {STORE_URL}; others on the machine see it here"
+    parser.add_argument("--store", default=known, required=known is None, help=words)
 
 
 class DriverProcess:
     """A running driver, with or without its sweep."""
 
-    def __init__(self, settings: DriverSettings, head: str | None = None) -> None:
-        """``head`` is the local head as recorded now, which it will call; None = there is none."""
+    def __init__(self, settings: DriverSettings) -> None:
         logs = settings.home / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         self.claim: Claim | None = None
         self.renewed_at = time.monotonic()
         self.started_at = time.monotonic()
         self._shape: ClusterShape | None = None
-        self._head = head
+        self._head: str | None = None
+        #: Whether it has yet to find a cluster that listens.
+        self.is_waiting = True
         with (logs / "drivers.log").open("ab") as output:
             # A session of its own: a signal to the runner's terminal does not reach it.
             self._process = subprocess.Popen(
@@ -61,6 +80,7 @@ class DriverProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
+                env=os.environ | settings.environment(),
                 start_new_session=True,
                 text=True,
             )
@@ -81,13 +101,8 @@ class DriverProcess:
         return self._shape
 
     def has_lost(self, head: str | None) -> bool:
-        """Whether ``head``, the local one as recorded now, took the place of its own.
-
-        To be asked again and again: where none was recorded when it started, its own is the first
-        that it is asked about.
-        """
-        self._head = self._head or head
-        return head is not None and head != self._head
+        """Whether ``head``, the local one as recorded now, took the place of the one it called."""
+        return None not in (head, self._head) and head != self._head
 
     def give(self, claim: Claim) -> None:
         """Give it the sweep that it will drive."""
@@ -123,7 +138,14 @@ class DriverProcess:
         with contextlib.suppress(ValueError, OSError):
             for line in lines or ():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    self._shape = ClusterShape.from_json(json.loads(line))
+                    self._hear(json.loads(line))
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        if "head" in said:
+            self._head = said["head"]
+        else:
+            self._shape = ClusterShape.from_json(said)
+        self.is_waiting = False
 
 
 class ExternalProcess:
@@ -143,11 +165,14 @@ class ExternalProcess:
         logs = self._settings.home / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "sweeps.driver.external_driver"]
-        command += ["--store", self._settings.store_url, "--home", str(self._settings.home)]
-        command += ["--lease", str(self._lease)]
+        command += ["--home", str(self._settings.home), "--lease", str(self._lease)]
         with (logs / "drivers.log").open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stderr=output, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=output,
+                env=os.environ | self._settings.environment(),
+                start_new_session=True,
             )
 
     @property

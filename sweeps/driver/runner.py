@@ -30,6 +30,7 @@ from sweeps.driver.process import (
     DriverProcess,
     DriverSettings,
     ExternalProcess,
+    add_store,
     describe,
     stop_all,
 )
@@ -58,6 +59,9 @@ _JUMP = 1.0
 _SPARE = 15.0
 #: Between attempts to start a driver when the last one found no cluster.
 _NO_CLUSTER_PAUSE = 3.0
+#: Within which a local cluster is there; until then its silence is no error.
+_BOOT = 15.0
+_SILENT = "the cluster does not answer"
 #: For all drivers together, then for the mirror: 8 of the 10 in which a part has to stop.
 #: Under ``serve`` less: it kills what is left below it 4.5 to 7.5 after it told the runner, when
 #: both groups have had their time (service.supervision.supervisor.STOP_SECONDS).
@@ -81,6 +85,22 @@ class WallClock:
 
     def _now(self) -> float:
         return time.time() - time.monotonic()
+
+
+def await_tables(store: Store, stop: threading.Event) -> None:
+    """Wait until the API has made the store's tables, or brought them to this version."""
+    said = ""
+    while not stop.is_set():
+        try:
+            if store.is_up_to_date():
+                return
+            why = "the API has yet to make the store's tables or to bring them up to date"
+        except StoreUnavailable as error:
+            why = str(error)
+        if why != said:
+            log.info("waiting: %s", why)
+            said = why
+        stop.wait(_POLL)
 
 
 class Runner:
@@ -112,6 +132,7 @@ class Runner:
 
     def run(self, stop: threading.Event) -> None:
         """Run until ``stop`` is set; then stop the drivers, and leave their sweeps queued."""
+        await_tables(self._store, stop)
         try:
             while not stop.wait(_POLL):
                 try:
@@ -146,11 +167,12 @@ class Runner:
                 driver.renewed_at -= _RENEW
         for driver in list(self._drivers):
             self._look_after(driver)
-        if self._spare is not None and len(self._drivers) < self._max_drivers:
+        spare = self._spare
+        if spare is not None and not spare.is_waiting and len(self._drivers) < self._max_drivers:
             driven = [driver.claim.sweep_id for driver in self._drivers if driver.claim]
             claim = self._store.claim(self.owner, self._lease, driven=driven)
             if claim is not None:
-                self._assign(self._spare, claim)
+                self._assign(spare, claim)
         if time.monotonic() >= self._next_sweeping:
             self._next_sweeping = time.monotonic() + _SWEEPING
             remove_marked(self._store, self._settings.home)
@@ -194,9 +216,11 @@ class Runner:
             if spare.shape is not None:
                 self._cluster_error = None
             if spare.exit_code is None:
+                if spare.is_waiting and time.monotonic() - spare.started_at > _BOOT:
+                    self._cluster_error = _SILENT
                 return
             self._cluster_error = (
-                "the cluster does not answer"
+                _SILENT
                 if spare.exit_code == NO_CLUSTER
                 else f"a driver ended with code {spare.exit_code}; see logs/drivers.log"
             )
@@ -207,8 +231,7 @@ class Runner:
         is_wanted = len(self._drivers) < self._max_drivers
         if is_wanted and (not self._drivers or time.monotonic() >= self._next_spare):
             if time.monotonic() >= self._next_spare or self._cluster_error is None:
-                head = cluster.recorded_address(self._settings.home)
-                self._spare = DriverProcess(self._settings, head)
+                self._spare = DriverProcess(self._settings)
 
     def _look_after(self, driver: DriverProcess) -> None:
         claim = driver.claim
@@ -316,6 +339,7 @@ def run(
         max_drivers=max_drivers,
         lease_seconds=lease_seconds,
     )
+    await_tables(store, stop)
     mirror: threading.Thread | None = None
     if mlflow_url:
         # MLflow costs seconds to import; a runner without it need not.
@@ -344,7 +368,7 @@ def run(
 def main(arguments: list[str] | None = None) -> int:
     """Drive the sweeps of a store until SIGTERM."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--store", required=True, help="URL of the store")
+    add_store(parser)
     parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
     parser.add_argument("--data", help="folder of prepared data sets")
     parser.add_argument("--mlflow", help="URL of an MLflow server to mirror into")

@@ -21,7 +21,7 @@ from sweeps.store.commands.reports import RecordVerbs
 from sweeps.store.commands.retention import RetentionVerbs
 from sweeps.store.commands.sweeps import SweepVerbs
 from sweeps.store.commands.trials import TrialVerbs
-from sweeps.store.database.schema import migrate, require_known
+from sweeps.store.database.schema import is_up_to_date, migrate, require_known
 from sweeps.store.queries.curves import CurveVerbs
 from sweeps.store.queries.sweeps import LookupVerbs
 from sweeps.store.queries.timeline import TimelineVerbs
@@ -50,6 +50,11 @@ class Store(
         """Create the tables, or bring them to this version. Safe from several processes at once."""
         with self._writing() as write:
             migrate(write.conn)
+
+    def is_up_to_date(self) -> bool:
+        """Whether the tables are those of this version. Raises StoreUnavailable, StoreIsNewer."""
+        with self._reading() as conn:
+            return is_up_to_date(conn)
 
     def require_known_tables(self) -> None:
         """Raise StoreIsNewer for a database that a newer version of this program has changed."""

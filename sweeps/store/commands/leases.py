@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from sweeps.errors import LeaseLost
 from sweeps.records import (
-    DRIVER_LOST,
+    RUNNER_LOST,
     Claim,
     Demand,
     Kind,
@@ -22,7 +22,7 @@ from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep,
 from sweeps.store.commands.sweeps import carry_out, left_of
 from sweeps.store.database.connection import Database, Write, json_safe, microseconds
 from sweeps.store.database.rows import time_of
-from sweeps.store.database.tables import runners, sweeps, trials
+from sweeps.store.database.tables import attempts, metrics, runners, sweeps, trials
 from worker.config.training import EXTERNAL
 
 #: States to which a runner releases a sweep whose driver died.
@@ -69,9 +69,9 @@ class ClaimVerbs(Database):
             # Cut off by a budget that has been extended since, or is spent again soon.
             stopped = {TrialState.CANCELLED.value}
             if not external:
-                close_attempts(
-                    write, row.id, TrialState.FAILED, DRIVER_LOST, lease_until=free.lease_until
-                )
+                # Trials of agents go on without their driver.
+                if free.lease_until is not None:
+                    _close_lost(write, free)
                 stopped.add(TrialState.RUNNING.value)
             move_trials(write, row, trials.c.state.in_(stopped), TrialState.WAITING)
             write.event(row.id, "sweep", {"state": row.state, "reason": "", "owner": owner})
@@ -214,7 +214,7 @@ class ClaimVerbs(Database):
         is_running = sweeps.c.state == SweepState.RUNNING.value
         lapsed = sa.and_(is_running, self._is_lapsed(sweeps.c.lease_until))
         first = (
-            sa.select(sweeps.c.id, sweeps.c.lease_until)
+            sa.select(sweeps.c.id, sweeps.c.lease_until, sweeps.c.owner)
             .where(sa.or_(sweeps.c.state == SweepState.QUEUED.value, lapsed))
             .where(sweeps.c.kind.in_(kinds), sweeps.c.id.not_in(driven))
             .where(_IS_EXTERNAL if external else ~_IS_EXTERNAL)
@@ -254,6 +254,24 @@ class ClaimVerbs(Database):
         )
         for row in write.conn.execute(abandoned).all():
             carry_out(write, row, row.requested)
+
+
+def _close_lost(write: Write, lapsed: sa.Row[Any]) -> None:
+    """End the attempts of a sweep whose lease ran out, and say what is known of their end.
+
+    Only a runner renews leases: it has stopped, while its driver may have gone on.
+    """
+    running = (attempts.c.sweep_id == lapsed.id) & (attempts.c.state == TrialState.RUNNING.value)
+    latest = (metrics.c.attempt_id == attempts.c.id) & (metrics.c.seq == attempts.c.last_seq)
+    query = sa.select(sa.func.max(metrics.c.at)).select_from(attempts.join(metrics, latest))
+    heard: int | None = write.conn.scalar(query.where(running))
+    driver = "no report of its driver is known"
+    if heard is not None:
+        driver = f"its driver reported until {time_of(heard):%H:%M:%S} UTC"
+    lease = f"the lease of {lapsed.owner} ran out at {time_of(lapsed.lease_until):%H:%M:%S} UTC"
+    end = max(lapsed.lease_until, heard or 0)
+    cause = f"{RUNNER_LOST}: {lease}, {driver}"
+    close_attempts(write, lapsed.id, TrialState.FAILED, cause, lease_until=end)
 
 
 def _demand(row: sa.Row[Any, Any, Any, Any, Any]) -> Demand:

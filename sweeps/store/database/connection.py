@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event as engine_event
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
-from sweeps.errors import StoreUnavailable, SweepsError
+from sweeps.errors import StoreDamaged, StoreUnavailable, SweepsError
 from sweeps.store.database import tables
+from sweeps.store.database.sqlite_file import sqlite_path
 
 #: Seconds that a writer waits for another before it gives up (SQLite).
 BUSY_SECONDS = 30.0
@@ -73,6 +75,7 @@ class Database:
             raise ValueError("store url must name a file: several processes share the store")
         self.url = url
         self._is_sqlite = parsed.drivername == "sqlite"
+        self._path = sqlite_path(url)
         self._outer = threading.local()
         # SQLite has one writer at a time and lets others poll at growing intervals; threads of this
         # process wait here instead.
@@ -93,9 +96,25 @@ class Database:
         with self._reading() as conn:
             return sa.inspect(conn).has_table(tables.sweeps.name)
 
+    def require_whole(self, seconds: float = 2.0) -> None:
+        """Raise StoreDamaged for a SQLite file that is broken, as far as ``seconds`` let one look.
+
+        The beginning of every table is looked at whatever the time.
+        """
+        if not self._is_sqlite:
+            return
+        with self._reading() as conn:
+            names = sa.text("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+            for (name,) in conn.execute(names).all():
+                table = name.replace('"', '""')
+                conn.exec_driver_sql(f'SELECT * FROM "{table}" LIMIT 1').close()
+            found = _quick_check(conn, seconds)
+        if found not in ("ok", None):
+            raise StoreDamaged(self._path, found)
+
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
-        with _own_errors(), self._engine.connect() as conn, conn.begin():
+        with _own_errors(self._path), self._engine.connect() as conn, conn.begin():
             yield conn
 
     @contextmanager
@@ -114,7 +133,7 @@ class Database:
         if outer is not None:
             yield outer
             return
-        with _own_errors(), self._alone(), self._engine.connect() as conn:
+        with _own_errors(self._path), self._alone(), self._engine.connect() as conn:
             conn = conn.execution_options(ndsweep_write=True)
             with conn.begin():
                 write = Write(conn, microseconds())
@@ -225,8 +244,33 @@ _to_json = partial(json.dumps, separators=(",", ":"), allow_nan=False)
 _ENVIRONMENT = ("08", "53", "57", "58", "40", "25006")
 
 
+#: SQLite's codes for a file that is none of its own, and for one that contradicts itself.
+_DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
+def _quick_check(conn: sa.Connection, seconds: float) -> str | None:
+    """What SQLite says of its whole file, "ok" for nothing; None where that takes longer."""
+    driver: Any = conn.connection.driver_connection
+    end = time.monotonic() + seconds
+    driver.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+    try:
+        first: str = conn.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    except DBAPIError as error:
+        if _code(error) == sqlite3.SQLITE_INTERRUPT:
+            return None
+        raise
+    finally:
+        driver.set_progress_handler(None, 0)
+    return " ".join(first.split())
+
+
+def _code(error: DBAPIError) -> int:
+    """SQLite's primary code of an error; 0 for another database's."""
+    return int(getattr(error.orig, "sqlite_errorcode", 0)) & 0xFF
+
+
 @contextmanager
-def _own_errors() -> Iterator[None]:
+def _own_errors(path: Path | None) -> Iterator[None]:
     """Turn errors of a database that cannot be reached or written into StoreUnavailable."""
     try:
         yield
@@ -237,6 +281,8 @@ def _own_errors() -> Iterator[None]:
     except TimeoutError as error:
         raise StoreUnavailable("the store has no free connection; try again") from error
     except DBAPIError as error:
+        if path is not None and _code(error) in _DAMAGE:
+            raise StoreDamaged(path, _first_line(error)) from error
         if not _is_environment(error):
             raise
         raise StoreUnavailable(f"the store cannot be used: {_first_line(error)}") from error

@@ -5,7 +5,6 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from sweeps.errors import StoreIsNewer
@@ -22,7 +21,7 @@ def migrate(conn: sa.Connection) -> None:
     """
     if conn.dialect.name == "postgresql":
         conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-    if _is_up_to_date(conn):
+    if is_up_to_date(conn):
         return
     config = configuration()
     config.attributes["connection"] = conn
@@ -31,18 +30,24 @@ def migrate(conn: sa.Connection) -> None:
 
 def require_known(conn: sa.Connection) -> None:
     """Raise StoreIsNewer if a newer version of this program has changed the tables."""
-    _is_up_to_date(conn)
+    is_up_to_date(conn)
 
 
-def _is_up_to_date(conn: sa.Connection) -> bool:
+def is_up_to_date(conn: sa.Connection) -> bool:
+    """Whether the tables are those of this version. Raises StoreIsNewer."""
     scripts = ScriptDirectory.from_config(configuration())
-    found, head = (
-        MigrationContext.configure(conn).get_current_revision(),
-        scripts.get_current_head(),
-    )
+    found, head = _revision(conn), scripts.get_current_head()
     if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
         raise StoreIsNewer(found, head)
     return found == head
+
+
+def _revision(conn: sa.Connection) -> str | None:
+    # Not by Alembic's context, which logs each time that it is asked.
+    if not sa.inspect(conn).has_table("alembic_version"):
+        return None
+    found: str | None = conn.scalar(sa.text("SELECT version_num FROM alembic_version"))
+    return found
 
 
 def configuration() -> Config:

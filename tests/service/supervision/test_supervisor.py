@@ -121,6 +121,11 @@ def test_serve_brings_everything_up_restarts_what_dies_and_ends_all_of_it(serve,
     assert runner.info["cluster"]["nodes"]
     port = int(endpoints.mlflow_url.rpartition(":")[2])
     wait_for(lambda: listens("127.0.0.1", port))
+    # Nobody else reads what it keeps, and no command line names its store.
+    assert home.stat().st_mode & 0o777 == 0o700
+    kept = [home / name for name in ("endpoints.json", "serve.lock", "ray.json", "logs/api.log")]
+    assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
+    assert mentions("sqlite:///" + str(home / "store.db")) == []
     # A part that is killed comes back; the API's port was never closed to anybody.
     api = part(process.pid, "service.api")
     os.kill(api, signal.SIGKILL)

@@ -5,7 +5,15 @@ import time
 import pytest
 
 from sweeps.batch.results import AttemptNote, attempt_note
-from sweeps.records import DRIVER_LOST, LOST, MAX_ATTEMPTS, SUPERSEDED, TrialState, losses
+from sweeps.records import (
+    DRIVER_LOST,
+    LOST,
+    MAX_ATTEMPTS,
+    RUNNER_LOST,
+    SUPERSEDED,
+    TrialState,
+    losses,
+)
 
 DIED = f"{LOST}the process ended, killed by signal 9"
 
@@ -46,10 +54,11 @@ def test_a_batch_counts_the_processes_that_died_under_a_run(causes: list[str], c
     ("causes", "count"),
     [
         ([DIED, DRIVER_LOST, SUPERSEDED, DIED], 2),
+        ([DIED, f"{RUNNER_LOST}: the lease of a ran out at 09:12:18 UTC", DIED], 2),
         ([DIED, "ValueError: no such layer", DIED], 1),
         ([DIED] * MAX_ATTEMPTS, 0),
     ],
-    ids=["its driver went", "failed by itself", "let run again by a person"],
+    ids=["its driver went", "its runner went", "failed by itself", "let run again by a person"],
 )
 def test_who_is_to_blame_and_what_settles_a_trial_decide_the_count(
     causes: list[str], count: int

@@ -12,9 +12,11 @@ from sweeps.driver.runner import Runner
 from sweeps.store.store import Store
 from tests.sweeps.stack import until
 
-#: Says who it is, and would call a head that is gone for ever.
+#: Says whom it calls and who it is, and would call a head that is gone for ever.
 STUCK = """
-import os, pathlib, sys, time
+import json, os, pathlib, sys, time
+head = json.loads(pathlib.Path(sys.argv[1]).with_name("ray.json").read_text())["address"]
+print(json.dumps({"head": head}), flush=True)
 pathlib.Path(sys.argv[1], str(os.getpid())).touch()
 time.sleep(600)
 """

@@ -1,5 +1,6 @@
 """The store's contract on claims: one driver at a time, and old ones are refused."""
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweeps.errors import LeaseLost
-from sweeps.records import Claim, Request, SweepState, TrialState
+from sweeps.records import Claim, Request, SweepState, TrialState, losses
 from sweeps.store.database.tables import attempts, runners
 from sweeps.store.store import Store
 from tests.sweeps.store_cases import LEASE, SPEC, claimed, new_sweep, report, run, trial
@@ -68,6 +69,33 @@ def test_a_lapsed_lease_hands_the_sweep_on_with_a_larger_token(store: Store) -> 
     assert [(a.id, a.state) for a in lost.attempts] == [(attempt.id, TrialState.FAILED)]
     assert lost.attempts[0].exit_cause.startswith("lost")
     assert store.start_attempt(new, 0).number == 2
+
+
+@pytest.mark.parametrize("has_reported", [True, False])
+def test_attempts_whose_runner_stopped_say_so_and_until_when_their_driver_was_heard(
+    store: Store, has_reported: bool
+) -> None:
+    """A killed runner leaves its driver at work until another runner takes the sweep."""
+    new_sweep(store)
+    old = store.claim("box-4711", LEASE)
+    assert old is not None
+    store.add_trials(old, [trial(0)])
+    attempt = store.start_attempt(old, 0)
+    lapse(store, old)
+    if has_reported:  # also after the lease has run out: nobody has taken it yet
+        store.record(old, 0, attempt.id, [report(10, 0.5)])
+    assert store.claim("two", LEASE) is not None
+
+    (lost,) = store.trial(old.sweep_id, 0).attempts
+    heard = r"its driver reported until \d\d:\d\d:\d\d UTC"
+    words = heard if has_reported else "no report of its driver is known"
+    cause = rf"lost: the runner stopped: the lease of box-4711 ran out at [\d:]{{8}} UTC, {words}"
+    assert re.fullmatch(cause, lost.exit_cause)
+    assert losses([(lost.state, lost.exit_cause)]) == 0
+    assert lost.finished_at is not None
+    if has_reported:
+        said = lost.exit_cause.split("until ")[1].split()[0]
+        assert f"{lost.finished_at:%H:%M:%S}" == said
 
 
 def end_by_claim(store: Store, old: Claim) -> None:
