@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboards.plots.answers import Plot, Row
+from dashboards.plots.views import Places, View, viewed
 from sweeps.figures import sweep as figures
 from sweeps.figures.chart import Marks, bars
 from sweeps.figures.colours import GREY
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure_of, legend_room
 from sweeps.figures.quantities import plain, quantity
 from sweeps.figures.sweep import Curve, Setting
+
+VIEW = View()
 
 #: Colour of the selected point, as in the tables.
 _SELECTED = "#A67C00"
@@ -28,8 +31,13 @@ class Trend:
     n: int
 
 
-def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
-    """Mean of ``metric`` over steps for each point, with a band of one deviation over seeds."""
+def learning_curves(
+    metric: str, curves: Sequence[Curve], view: View = VIEW, places: Places | None = None
+) -> Plot:
+    """Mean of ``metric`` over steps for each point, with a band of one deviation over seeds.
+
+    ``places``: where the curves lie if ``view`` asks for another x axis than steps.
+    """
     what = quantity(metric)
     chart = figures.learning_curves(metric, curves, name=f"curves-{metric.replace('/', '-')}")
     hover = [
@@ -48,7 +56,8 @@ def learning_curves(metric: str, curves: Sequence[Curve]) -> Plot:
         for curve in curves
         for row in zip(curve.steps, curve.mean, curve.sd, curve.n, strict=True)
     ]
-    drawn = figure_of(chart, hover=hover, height=height, **LEGEND_BELOW)
+    chart, words = viewed(chart, hover, view, places)
+    drawn = figure_of(chart, hover=words, height=height, **LEGEND_BELOW)
     return Plot(drawn, ("point", "step", "mean", "sd", "seeds"), rows)
 
 

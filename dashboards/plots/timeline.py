@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from dashboards.plots.answers import Plot, Row
+from dashboards.plots.views import time_unit
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure
 from sweeps.records import TrialState
 from sweeps.store.queries.timeline import Span
@@ -34,19 +35,28 @@ def timeline_plot(spans: Sequence[Span], now: datetime) -> Plot:
     lanes = lanes_of(spans, now)
     start = min((span.started_at for span in spans), default=now)
     end = max((span.finished_at or now for span in spans), default=now)
-    least = LEAST_BAR * max((end - start).total_seconds() / 60, 0.01)
+    length = (end - start).total_seconds()
+    unit, seconds = time_unit(length)
+    least = LEAST_BAR * max(length, 0.6) / seconds
     by_state: dict[TrialState, list[int]] = {}
     for index, span in enumerate(spans):
         by_state.setdefault(span.state, []).append(index)
     traces = [
-        _trace(state, [(spans[i], lanes[i]) for i in by_state[state]], start, now, least)
+        _trace(
+            state,
+            [(spans[i], lanes[i]) for i in by_state[state]],
+            start,
+            now,
+            least,
+            (unit, seconds),
+        )
         for state in TrialState
         if state in by_state
     ]
     names = list(dict.fromkeys(lanes))
     drawn = figure(
         traces,
-        x={"title": "time since the first start (min)", "rangemode": "tozero"},
+        x={"title": f"time since the first start ({unit})", "rangemode": "tozero"},
         y={
             "title": "worker process",
             "type": "category",
@@ -95,10 +105,12 @@ def _trace(
     start: datetime,
     now: datetime,
     least: float,
+    scale: tuple[str, float],
 ) -> dict[str, Any]:
-    """Bars of one state, at least ``least`` minutes long, so that failures are visible."""
-    begins = [(span.started_at - start).total_seconds() / 60 for span, _ in spans]
-    lengths = [_minutes(span, now) for span, _ in spans]
+    """Bars of one state, at least ``least`` of the unit long, so that failures are visible."""
+    unit, seconds = scale
+    begins = [(span.started_at - start).total_seconds() / seconds for span, _ in spans]
+    lengths = [_seconds(span, now) / seconds for span, _ in spans]
     return {
         "type": "bar",
         "orientation": "h",
@@ -115,14 +127,14 @@ def _trace(
         ],
         "hovertemplate": (
             f"trial %{{customdata[0]}}, attempt %{{customdata[1]}}: {state.value}<br>"
-            "from minute %{base:.2f} for %{customdata[3]:.2f} min<br>"
+            f"from %{{base:.2f}} {unit} for %{{customdata[3]:.2f}} {unit}<br>"
             "%{y} %{customdata[2]}<extra></extra>"
         ),
     }
 
 
-def _minutes(span: Span, now: datetime) -> float:
-    return max(((span.finished_at or now) - span.started_at).total_seconds(), 0.0) / 60
+def _seconds(span: Span, now: datetime) -> float:
+    return max(((span.finished_at or now) - span.started_at).total_seconds(), 0.0)
 
 
 def _natural(lane: str) -> tuple[str, int, str]:

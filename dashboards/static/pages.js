@@ -152,6 +152,33 @@ const near = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
+// Whoever prints a page or captures all of it wants every plot. So the rest is drawn once the visible
+// ones are there and nothing else is to be done. Plots in a folded section are not asked for.
+const whenIdle = window.requestIdleCallback || ((action) => setTimeout(action, 500));
+
+function drawRest() {
+  const rest = [...document.querySelectorAll("[data-plot]")].filter((e) => (!e.drawing || e.isStale) && e.offsetParent);
+  for (const element of rest) {
+    element.isStale = false;
+    draw(element);
+  }
+}
+addEventListener("load", () => setTimeout(() => whenIdle(drawRest, { timeout: 4000 }), 600));
+
+// Print: every plot in dark ink and as wide as its card is on paper.
+function fitToPaper(isPaper) {
+  for (const element of document.querySelectorAll("[data-plot]")) {
+    if (!element.figure) continue;
+    const layout = inColours(element.figure.layout, isPaper ? PRINTED : colours());
+    if (isPaper) Object.assign(layout, { width: PAPER_WIDTH, autosize: false });
+    Plotly.react(element, element.figure.data, layout, { ...CONFIG, responsive: !isPaper });
+  }
+}
+// Pixels between the margins of a sheet of A4 or Letter.
+const PAPER_WIDTH = 680;
+addEventListener("beforeprint", () => fitToPaper(true));
+addEventListener("afterprint", () => fitToPaper(false));
+
 function redrawPlots() {
   for (const element of document.querySelectorAll("[data-plot][data-live]")) {
     if (element.isNear) draw(element);
@@ -159,8 +186,19 @@ function redrawPlots() {
   }
 }
 
-function choosePlot(select) {
-  const element = document.getElementById(select.dataset.plotSelect);
+// The address of the page holds what was chosen, so that it can be kept and sent.
+function keepView(key, value) {
+  const url = new URL(location.href);
+  url.searchParams.set(key, value);
+  history.replaceState(history.state, "", url);
+}
+
+function choosePlots(select) {
+  for (const id of select.dataset.plotSelect.split(" ")) choosePlot(select, document.getElementById(id));
+  keepView(select.dataset.key, select.value);
+}
+
+function choosePlot(select, element) {
   const change = (address) => {
     const url = new URL(address, location.href);
     url.searchParams.set(select.name, select.value);
@@ -292,11 +330,70 @@ document.addEventListener("click", (event) => {
   if (event.target.matches("button[data-image]")) saveImage(event.target);
 });
 document.addEventListener("change", (event) => {
-  if (event.target.matches("select[data-plot-select]")) choosePlot(event.target);
+  if (event.target.matches("select[data-plot-select]")) choosePlots(event.target);
 });
+
+// ---- Sections: folded as they were left, on every page of the kind; the bar shows where one is.
+
+const FOLDS = `folds:${location.pathname.replace(/[0-9a-f]{12}|\d+$/g, "*")}`;
+
+function folded() {
+  try {
+    return new Set(JSON.parse(localStorage.getItem(FOLDS) || "[]"));
+  } catch {
+    return new Set(); // storage is switched off, or holds something else
+  }
+}
+
+function applyFolds() {
+  const closed = folded();
+  const asked = document.getElementById(location.hash.slice(1));
+  for (const part of document.querySelectorAll(".fold")) part.open = !closed.has(part.id) || part.contains(asked);
+}
+
+function unfold(target) {
+  target?.closest(".fold")?.setAttribute("open", "");
+}
+
+document.addEventListener(
+  "toggle",
+  ({ target }) => {
+    if (!target.matches(".fold")) return;
+    const closed = folded();
+    if (target.open) closed.delete(target.id);
+    else closed.add(target.id);
+    try {
+      localStorage.setItem(FOLDS, JSON.stringify([...closed]));
+    } catch {
+      // Then they are open again on the next page.
+    }
+  },
+  true,
+);
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#']");
+  if (link) unfold(document.getElementById(link.hash.slice(1)));
+});
+
+function markSection() {
+  const links = [...document.querySelectorAll(".contents a")];
+  const top = (link) => document.getElementById(link.hash.slice(1))?.getBoundingClientRect().top ?? Infinity;
+  const passed = links.filter((link) => top(link) < 120);
+  const here = innerHeight + scrollY >= document.documentElement.scrollHeight - 4 ? links.at(-1) : passed.at(-1);
+  for (const link of links) {
+    if (link === here) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  const bar = links[0]?.closest("ul");
+  if (bar) bar.scrollLeft = here ? here.offsetLeft - bar.offsetLeft - bar.clientWidth / 3 : 0;
+}
+const follows = paced(100, markSection);
+addEventListener("scroll", follows, { passive: true });
 
 // A new part of the page may contain plots and the light; watched elements stay watched.
 function takeIn() {
+  applyFolds();
+  follows();
   for (const element of document.querySelectorAll("[data-plot]")) near.observe(element);
   showLight();
 }

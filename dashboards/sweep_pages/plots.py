@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from dashboards.plots.answers import Form, plot_answer
+from dashboards.plots.answers import NO_PLOT, Form, plot_answer
 from dashboards.plots.sweep import learning_curves, sensitivity
 from dashboards.plots.trial import Samples, layer_curves, metric_curves
+from dashboards.plots.views import Smooth, View, X, Y
 from dashboards.sweep_pages.results import settings, trend
+from dashboards.sweep_pages.x_axes import places_of_points, places_of_trial
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points
 from dashboards.wording.formatting import choice_word, number
@@ -55,7 +57,15 @@ def curve_metrics(store: Store, sweep: Sweep) -> list[tuple[str, str]]:
 
 
 @router.get("/sweeps/{sweep_id}/plots/curves.{form}")
-def curves_plot(sweep_id: str, form: Form, metric: str = "", store: Store = StoreDep) -> Response:
+def curves_plot(
+    sweep_id: str,
+    form: Form,
+    metric: str = "",
+    x: X = "step",
+    y: Y = "auto",
+    smooth: Smooth = "0",
+    store: Store = StoreDep,
+) -> Response:
     """Learning curves of the best points."""
     sweep = store.get_sweep(sweep_id)
     name = metric or objective_metric(sweep)
@@ -64,8 +74,11 @@ def curves_plot(sweep_id: str, form: Form, metric: str = "", store: Store = Stor
     labels = curve_labels(best)
     found = store.point_curves(sweep_id, name, list(labels), max_points=MAX_SAMPLES)
     curves = [Curve(labels[c.point], c.steps, c.mean, c.sd, c.n) for c in found]
+    places = places_of_points(store, sweep_id, name, x, {c.point: c.steps for c in found})
+    if isinstance(places, str):
+        return plot_answer(NO_PLOT, form, file_name=f"{sweep_id}-curves", empty=places)
     return plot_answer(
-        learning_curves(name, curves),
+        learning_curves(name, curves, View(x, y, smooth), places),
         form,
         file_name=f"{sweep_id}-{_file_part(name)}",
         empty=f"No trial has reported its {quantity(name).name} yet.",
@@ -124,14 +137,24 @@ def sensitivity_plot(sweep_id: str, param: str, form: Form, store: Store = Store
 
 @router.get("/sweeps/{sweep_id}/trials/{number}/plots/metric/{name}.{form}")
 def metric_plot(
-    sweep_id: str, number: int, name: str, form: Form, store: Store = StoreDep
+    sweep_id: str,
+    number: int,
+    name: str,
+    form: Form,
+    x: X = "step",
+    y: Y = "auto",
+    smooth: Smooth = "0",
+    store: Store = StoreDep,
 ) -> Response:
     """One or more metrics of a trial on one axis."""
     caption, names = METRIC_PLOTS.get(name, (name, (name,)))
     found = store.metrics(sweep_id, number, names=names, max_points=MAX_SAMPLES)
     ordered: dict[str, Samples] = {key: found[key] for key in names if key in found}
+    places = places_of_trial(store, sweep_id, number, x, ordered)
+    if isinstance(places, str):
+        return plot_answer(NO_PLOT, form, file_name=f"{sweep_id}-{number}", empty=places)
     return plot_answer(
-        metric_curves(next(iter(ordered), names[0]), ordered),
+        metric_curves(next(iter(ordered), names[0]), ordered, View(x, y, smooth), places),
         form,
         file_name=f"{sweep_id}-{number}-{_file_part(name)}",
         empty=f"{caption}: nothing was reported.",
@@ -144,13 +167,14 @@ def layers_plot(
     number: int,
     form: Form,
     quantity: str = "effective_lr",
+    axes: str = "",
     store: Store = StoreDep,
 ) -> Response:
     """One quantity of every layer of a trial."""
     trial = store.trial(sweep_id, number)
     layers = layer_samples(store, trial, quantity)
     return plot_answer(
-        layer_curves(quantity, layers),
+        layer_curves(quantity, layers, axes),
         form,
         file_name=f"{sweep_id}-{number}-{_file_part(quantity)}",
         empty="This quantity was not reported.",

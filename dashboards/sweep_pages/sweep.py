@@ -2,17 +2,18 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from dashboards.plots.views import CURVE_VIEWS
 from dashboards.sweep_pages.list import ListQuery, sweep_list
 from dashboards.sweep_pages.overview import live_values, overview_values, sweep_facts
 from dashboards.sweep_pages.plots import CURVE_POINTS, curve_metrics
-from dashboards.sweep_pages.results import result_values
+from dashboards.sweep_pages.results import result_values, trend
 from dashboards.sweep_pages.search import contour_fields, contour_points, first_pair
 from dashboards.sweep_pages.tables import TrialQuery, leaderboard, trial_table
 from dashboards.web.error_pages import PageRoute
-from dashboards.web.point_cache import all_points
+from dashboards.web.point_cache import all_points, kept
 from dashboards.web.templating import page
 from dashboards.wording.importance_notes import importance_notes
 from dashboards.wording.sweep_facts import StoreDep, address, is_adaptive, objective_metric
@@ -45,6 +46,7 @@ def list_part(query: ListQuery = Depends(), store: Store = StoreDep) -> HTMLResp
 
 @router.get("/sweeps/{sweep_id}")
 def sweep_page(
+    request: Request,
     sweep_id: str,
     sort: str = "",
     cursor: str = "",
@@ -64,8 +66,10 @@ def sweep_page(
         # A sweep that ended with fewer points draws them all.
         curve_count=min(CURVE_POINTS, len(points)) if live["is_over"] else CURVE_POINTS,
         metrics=metrics,
+        curve_views=CURVE_VIEWS,
+        views=dict(request.query_params),
         metric=metric or objective_metric(sweep),
-        sensitivity_note=_sensitivity_note(sweep),
+        sensitivity_note=_sensitivity_note(sweep, _trends_drawn(store, sweep)),
         importance_note=_importance_note(sweep),
         branch_notes=importance_notes(sweep),
         contour_choices=contour_fields(sweep),
@@ -79,17 +83,29 @@ def sweep_page(
     )
 
 
-def _sensitivity_note(sweep: Sweep) -> str:
+def _trends_drawn(store: Store, sweep: Sweep) -> int:
+    """In how many sensitivity plots a mean over points is drawn."""
+    points = all_points(store, sweep)
+    fields = list(sweep.space)
+    return kept(
+        store, sweep, "trends", lambda: sum(bool(trend(sweep, points, name)) for name in fields)
+    )
+
+
+def _sensitivity_note(sweep: Sweep, trends: int) -> str:
+    """What the plots show: a grey mean is named where one is drawn."""
+    marks = "each mark is a point (mean ± sd over seeds)"
     if not is_adaptive(sweep):
-        return (
-            "each mark is a point (mean ± sd over seeds); grey is the mean over neighbouring points"
-        )
+        if not trends:
+            return f"{marks}; too few points yet for a mean over neighbouring ones"
+        where = "" if trends == len(sweep.space) else ", where there are enough"
+        return f"{marks}; grey is the mean over neighbouring points{where}"
     why = (
         "pruning keeps only points that looked good early"
         if sweep.scheduler is not None
         else f"the {sweep.sampler} sampler tries good regions more often"
     )
-    return f"each mark is a point (mean ± sd over seeds); no trend is drawn because {why}"
+    return f"{marks}; no trend is drawn because {why}"
 
 
 def _importance_note(sweep: Sweep) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from dashboards.sweep_pages.results import standing_of_best
 from dashboards.web.links import Pager, TableLinks, pager
 from sweeps.analysis.intervals import ends_of_mean
+from sweeps.figures.quantities import quantity
 from sweeps.records import Point, Sweep, Trial, TrialState
 from sweeps.store.store import Store
 
@@ -21,6 +22,12 @@ class Column:
 
     name: str
     is_number: bool
+
+    @property
+    def about(self) -> str:
+        """What its symbol stands for; "" where the heading says it."""
+        what = quantity(self.name)
+        return f"{what.name} ({self.name})" if what.symbol else ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
+from dashboards.plots.views import CURVE_VIEWS
 from dashboards.sweep_pages.buttons import retry_of_trial, trial_note
 from dashboards.sweep_pages.overview import Fact, resources_text
 from dashboards.sweep_pages.plots import LAYER_QUANTITIES, METRIC_PLOTS
@@ -78,6 +79,7 @@ class AttemptRow:
 
 @router.get("/sweeps/{sweep_id}/trials/{number}")
 def trial_page(
+    request: Request,
     sweep_id: str,
     number: int,
     store: Store = StoreDep,
@@ -92,6 +94,8 @@ def trial_page(
     return page(
         "trial.html",
         title=f"Trial {trial.number} of {sweep.name}",
+        curve_views=CURVE_VIEWS,
+        views=dict(request.query_params),
         section="matches" if sweep.kind == "match" else "sweeps",
         section_address="/matches" if sweep.kind == "match" else "/",
         events=f"/api/v1/sweeps/{sweep.id}/events?after={seen}",

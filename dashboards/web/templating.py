@@ -56,6 +56,7 @@ def _environment() -> Environment:
         "duration": formatting.duration,
         "markdown": markdown,
         "moment": formatting.moment,
+        "named_symbol": formatting.named_symbol,
         "number": formatting.number,
         "percent": formatting.percent,
         "sampled_value": formatting.sampled_value,

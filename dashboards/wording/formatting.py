@@ -178,6 +178,14 @@ def symbol(key: str) -> Markup:
     return Markup(what.symbol) if what.symbol else escape(what.name)
 
 
+def named_symbol(key: str) -> Markup:
+    """The symbol with its name on hovering, or the name alone."""
+    what = quantity(key)
+    if not what.symbol:
+        return escape(what.name)
+    return Markup('<abbr title="{}">{}</abbr>').format(what.name, Markup(what.symbol))
+
+
 def upper_first(text: str) -> str:
     """Begin a heading; the rest keeps its capitals."""
     return text[:1].upper() + text[1:]

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import Depends, Request
 from markupsafe import Markup
 
-from dashboards.wording.formatting import sampled_value, symbol
+from dashboards.wording.formatting import named_symbol, sampled_value
 from sweeps.records import Sweep, TrialState
 from sweeps.store.store import Store
 
@@ -87,7 +87,9 @@ def is_adaptive(sweep: Sweep) -> bool:
 def settings_text(params: dict[str, Any]) -> Markup:
     """``α^v = 0.05, α^s = 0.001``."""
     parts = (
-        Markup('<span class="nowrap">{} = {}</span>').format(symbol(name), sampled_value(value))
+        Markup('<span class="nowrap">{} = {}</span>').format(
+            named_symbol(name), sampled_value(value)
+        )
         for name, value in params.items()
     )
     return Markup(", ").join(parts)

@@ -20,9 +20,10 @@ def spans_decade(values: Sequence[float]) -> bool:
 def log_ticks(values: Iterable[float]) -> list[float]:
     """Numbers on a log axis over ``values``, which can be read off without counting.
 
-    Few decades get more numbers each (1, 2, 5, then 1, 3, then 1), many skip decades; for a part of
-    a decade there are none, and the renderer chooses. They reach a decade beyond the values, for
-    readers who zoom out.
+    Few decades get more numbers each (1, 2, 5, then 1, 3, then 1), many skip decades, so that at
+    most six stand within the values: as many as fit side by side on a phone. For a part of a decade
+    there are none, and the renderer chooses. They reach a decade beyond the values, for readers who
+    zoom out.
     """
     positive = [value for value in values if value > 0]
     if not positive:
@@ -32,7 +33,7 @@ def log_ticks(values: Iterable[float]) -> list[float]:
     # Round numbers of a decade are too few for a part of one.
     if 0 < decades < 0.8:
         return []
-    digits = (1, 2, 5) if decades <= 1.6 else (1, 3) if decades <= 3 else (1,)
+    digits = (1, 2, 5) if decades <= 1.6 else (1, 3) if decades <= 2.4 else (1,)
     step = max(1, round(decades / 6))
     exponents = range(math.floor(low) - 1, math.ceil(high) + 2, step)
     return [digit * 10.0**exponent for exponent in exponents for digit in digits]

@@ -83,9 +83,11 @@ def log_axis(values: Iterable[float]) -> dict[str, Any]:
     """Settings of a log axis over ``values``."""
     positive = [value for value in values if value > 0]
     ticks = log_ticks(positive)
+    # Numbers that stand close are left upright: there are few of them.
+    axis: dict[str, Any] = {"type": "log", "tickangle": 0}
     if not ticks:
-        return {"type": "log"}
-    axis = {"type": "log", "tickvals": ticks, "ticktext": [tick_text(value) for value in ticks]}
+        return axis
+    axis |= {"tickvals": ticks, "ticktext": [tick_text(value) for value in ticks]}
     if min(positive) < max(positive):
         return axis
     # Around a single value plotly would choose a range that starts at zero.

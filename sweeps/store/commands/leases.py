@@ -209,7 +209,7 @@ class ClaimVerbs(Database):
 
     def _first_free(
         self, write: Write, kinds: Sequence[Kind], driven: Collection[str], *, external: bool
-    ) -> sa.Row[Any, Any] | None:
+    ) -> sa.Row[Any, Any, Any] | None:
         """Lock a sweep that needs a driver; other runners skip it."""
         is_running = sweeps.c.state == SweepState.RUNNING.value
         lapsed = sa.and_(is_running, self._is_lapsed(sweeps.c.lease_until))
@@ -256,7 +256,7 @@ class ClaimVerbs(Database):
             carry_out(write, row, row.requested)
 
 
-def _close_lost(write: Write, lapsed: sa.Row[Any]) -> None:
+def _close_lost(write: Write, lapsed: sa.Row[Any, Any, Any]) -> None:
     """End the attempts of a sweep whose lease ran out, and say what is known of their end.
 
     Only a runner renews leases: it has stopped, while its driver may have gone on.

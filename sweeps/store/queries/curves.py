@@ -93,6 +93,41 @@ class CurveVerbs(Database):
             seeds.setdefault(point_of[number], []).append(curve)
         return [_mean_curve(point, seeds[point], max_points) for point in points if point in seeds]
 
+    def reported_at(
+        self, sweep_id: str, name: str, points: Sequence[int]
+    ) -> dict[int, dict[int, float]]:
+        """Return when the seeds of points reported a metric: point -> step -> seconds.
+
+        Seconds since the first start of each trial, pauses included, as a mean over its point's
+        seeds.
+        """
+        return self._reported_at(sweep_id, name, trials.c.point.in_(list(points)))
+
+    def reported_at_by(self, sweep_id: str, number: int, name: str) -> dict[int, float]:
+        """Return when one trial reported a metric: step -> seconds since its first start."""
+        found = self._reported_at(sweep_id, name, trials.c.number == number)
+        return next(iter(found.values()), {})
+
+    def _reported_at(
+        self, sweep_id: str, name: str, which: sa.ColumnElement[bool]
+    ) -> dict[int, dict[int, float]]:
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            query = sa.select(trials.c.number, trials.c.point, trials.c.started_at).where(
+                trials.c.sweep_id == sweep_id, which, trials.c.started_at.is_not(None)
+            )
+            begun = {row.number: (row.point, row.started_at) for row in conn.execute(query)}
+            curves = _curves(conn, sweep_id, which, [name], metrics.c.at)
+        found: dict[int, dict[int, list[float]]] = {}
+        for (number, _), curve in curves.items():
+            point, start = begun[number]
+            for step, at in curve:
+                found.setdefault(point, {}).setdefault(step, []).append((at - start) / 1e6)
+        return {
+            point: {step: statistics.fmean(values) for step, values in at.items()}
+            for point, at in found.items()
+        }
+
     def series(self, sweep_id: str, number: int, name: str) -> list[Series]:
         """Return a trial's per-step records of one quantity, joined: one part per gapless stretch.
 
@@ -129,8 +164,9 @@ def _curves(
     sweep_id: str,
     which: sa.ColumnElement[bool],
     names: Sequence[str] | None,
+    column: sa.Column[Any] = metrics.c.value,
 ) -> dict[tuple[int, str], Curve]:
-    """Return (trial number, name) -> curve over the trial's attempts."""
+    """Return (trial number, name) -> curve over the trial's attempts, of the values' column."""
     wanted = sa.select(metric_names.c.id, metric_names.c.name).where(
         metric_names.c.sweep_id == sweep_id, metric_names.c.kind == "metric"
     )
@@ -147,9 +183,9 @@ def _curves(
         .where(attempts.c.sweep_id == sweep_id, which)
     )
     place_of = {row.id: (row.number, row.trial) for row in conn.execute(tries)}
-    query = sa.select(
-        metrics.c.attempt_id, metrics.c.name_id, metrics.c.step, metrics.c.value
-    ).where(metrics.c.attempt_id.in_(list(place_of)), metrics.c.name_id.in_(list(name_of)))
+    query = sa.select(metrics.c.attempt_id, metrics.c.name_id, metrics.c.step, column).where(
+        metrics.c.attempt_id.in_(list(place_of)), metrics.c.name_id.in_(list(name_of))
+    )
     rows = sorted(conn.execute(query), key=lambda row: (*place_of[row[0]], row[2]))
     joined: dict[tuple[int, str], Curve] = {}
     for attempt, name_id, step, value in rows:

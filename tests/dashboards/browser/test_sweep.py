@@ -105,6 +105,39 @@ class TestSweepPage:
         assert href.endswith("x=lambda_c&y=gamma_c")
 
 
+class TestViews:
+    def test_what_is_chosen_is_drawn_and_is_in_the_address(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["sweep"])
+        draw_all(page)
+        page.get_by_label("over", exact=True).select_option("time")
+        page.get_by_label("smoothing").select_option("0.9")
+
+        title = page.locator("#curves .xtitle")
+        expect(title).to_contain_text("time since the first start (s)")
+        expect(title).to_contain_text("smoothed, weight 0.9; faint: as reported")
+        assert "curves.x=time" in page.url
+
+        # Whoever gets the address sees the same.
+        page.goto(page.url)
+        expect(page.locator("#curves .xtitle")).to_contain_text("smoothed, weight 0.9")
+        expect(page.get_by_label("over", exact=True)).to_have_value("time")
+        assert watched.complaints == []
+
+    def test_one_choice_is_for_all_metrics_of_a_trial(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["trial"])
+        draw_all(page)
+        page.get_by_label("over", exact=True).select_option("images")
+
+        for plot in ("metric-errors", "metric-train_loss"):
+            expect(page.locator(f"#{plot} .xtitle")).to_have_text("images")
+
+
 class TestComparing:
     def test_ticked_sweeps_are_compared_also_after_the_list_was_refreshed(
         self, watched: Watched, site: dict[str, str], seeded: Seeded

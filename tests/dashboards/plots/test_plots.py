@@ -261,6 +261,25 @@ class TestTrialPlots:
         assert len({trace["line"]["color"] for trace in plot.figure["data"]}) == 3
         assert table(plot.csv())[0] == {"layer": "conv1", "step": "1", "effective_lr": "0.01"}
 
+    def test_a_layer_that_would_flatten_the_others_gets_axes_of_its_own_as_all_do(self) -> None:
+        layers = {f"conv{n}": [(1, -0.1 * n), (2, 0.1 * n)] for n in range(1, 4)}
+        big = {**layers, "conv4": [(1, -60.0), (2, 60.0)]}
+
+        apart = layer_curves("projection_ratio", big).figure
+        together = layer_curves("projection_ratio", layers).figure
+
+        assert [trace["yaxis"] for trace in apart["data"]] == ["y", "y2", "y3", "y4"]
+        assert [label["text"] for label in apart["layout"]["annotations"]] == list(big)
+        assert "a scale for each layer" in apart["layout"]["title"]["text"]
+        assert "yaxis2" not in together["layout"]
+
+    def test_the_reader_chooses_one_pair_of_axes_or_many(self) -> None:
+        layers = {f"conv{n}": [(1, -0.1), (2, 60.0 if n == 1 else 0.1)] for n in range(1, 4)}
+
+        assert "yaxis2" not in layer_curves("projection_ratio", layers, "together").figure["layout"]
+        rates = {f"conv{n}": [(1, 0.1), (2, 0.2)] for n in range(1, 4)}
+        assert "yaxis3" in layer_curves("effective_lr", rates, "apart").figure["layout"]
+
 
 class TestMatchPlots:
     def plot(self, **changes: Any) -> Any:

@@ -284,6 +284,15 @@ class TestTimeline:
         assert (done["y"], done["base"], done["x"]) == (["a · 7", "a · 8"], [0.0, 1.0], [2.0, 3.0])
         assert (running["y"], running["base"], running["x"]) == (["a · 7"], [2.0], [3.0])
 
+    def test_a_short_sweep_is_timed_in_seconds(self) -> None:
+        figure = timeline_plot([span(0, 0, 0.4, pid=7)], START + timedelta(minutes=1)).figure
+        [trace] = figure["data"]
+
+        assert figure["layout"]["xaxis"]["title"]["text"] == "time since the first start (s)"
+        assert trace["x"] == [24.0]
+        assert "24.00" not in trace["hovertemplate"]
+        assert " s for %{customdata[3]:.2f} s" in trace["hovertemplate"]
+
     def test_an_attempt_that_failed_at_once_can_be_seen(self) -> None:
         spans = [span(0, 0, 10, pid=7), span(1, 10, 10, pid=7)]
 

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from dashboards.plots.scales import scale_of
 from dashboards.plots.sweep import sensitivity
 from dashboards.sweep_pages.results import MAX_SETTINGS, settings, trend
+from dashboards.sweep_pages.sweep import _sensitivity_note
 from dashboards.wording.pair_note import pair_note
 from sweeps.analysis.verdicts import Sample, judged, sorted_pairs
 from sweeps.records import Point, Sweep, TrialState
@@ -154,3 +155,18 @@ class TestPairs:
 
     def test_a_single_pair_needs_no_word_on_it(self) -> None:
         assert pair_note(1) == ""
+
+
+class TestSensitivityNote:
+    def test_a_mean_is_promised_where_one_is_drawn(self, sweep: Sweep) -> None:
+        two = with_spec(sweep, space={"alpha_v": LOG, "gamma_c": LOG})
+
+        assert "grey is the mean" in _sensitivity_note(sweep, trends=1)
+        assert "grey" not in _sensitivity_note(sweep, trends=0)
+        assert "too few points yet" in _sensitivity_note(sweep, trends=0)
+        assert _sensitivity_note(two, trends=1).endswith("where there are enough")
+
+    def test_three_points_have_none(self, sweep: Sweep) -> None:
+        points = [point(n, 0.001 * 3**n, 0.1) for n in range(3)]
+
+        assert trend(sweep, points, "alpha_v") == []
