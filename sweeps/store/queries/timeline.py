@@ -39,7 +39,8 @@ class TimelineVerbs(Database):
                 attempts.c.state,
                 attempts.c.started_at,
                 attempts.c.finished_at,
-                about["host"].as_string().label("host"),
+                # Agents say who they are; nothing else is known of where they run.
+                sa.func.coalesce(about["host"].as_string(), attempts.c.agent).label("host"),
                 about["pid"].as_string().label("pid"),
                 about["card"].as_string().label("card"),
             )

@@ -71,6 +71,9 @@ def test_a_sweep_from_the_first_question_to_its_end(client, sweep):
         min(one["params"]["x"] for one in client.get(f"{sweep}/trials").json()["items"])
     )
     assert client.get(f"{sweep}/trials/0/metrics").json()["metrics"]["loss"][0] == [1, 0.9]
+    page = sweep.removeprefix("/api/v1")
+    for address in (page, f"{page}/trials/0", "/", f"{sweep}/analysis", f"{sweep}/export"):
+        assert client.get(address).status_code == 200, address
 
 
 def test_a_question_may_be_repeated(client, sweep):

@@ -13,7 +13,7 @@ def test_every_point_is_told_once_though_agents_are_killed(
 ) -> None:
     with Client(live) as service, driven(store, home):
         sweep = service.submit(SPEC | {"num_points": 24, "objective": {"metric": "loss"}})
-        told = run_with_kills(live, sweep.id, tmp_path, agents=3, kills=3, seconds=0.3, lease=5.0)
+        told = run_with_kills(live, sweep.id, tmp_path, agents=3, kills=3, seconds=0.3, lease=8.0)
 
     tries = [len(store.trial(sweep.id, number).attempts) for number in range(24)]
     assert sum(tries) > 24

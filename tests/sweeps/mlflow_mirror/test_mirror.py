@@ -8,6 +8,7 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.mlflow_mirror.mirror import Mirror
 from sweeps.records import Claim, SweepState, TrialState
+from sweeps.store.commands.agent_requests import AgentReport, AgentReports, Ask, Handout, Tell
 from sweeps.store.store import Store
 from tests.sweeps.mlflow_mirror.mirror_cases import (
     client,
@@ -19,7 +20,7 @@ from tests.sweeps.mlflow_mirror.mirror_cases import (
     store,
 )
 from tests.sweeps.mlflow_mirror.mlflow_server import Proxy
-from tests.sweeps.store_cases import claimed, new_sweep, report, run, trial
+from tests.sweeps.store_cases import LEASE, claimed, new_sweep, report, run, trial
 
 __all__ = ["client", "mirror", "proxy", "store"]
 
@@ -66,6 +67,27 @@ def test_a_sweep_becomes_a_run_with_a_run_per_attempt(
     assert parent.info.status == "RUNNING"
     assert parent.data.tags["ndsweep.sweep"] == claim.sweep_id
     assert parent.data.tags["mlflow.note.content"].endswith("\n\nwhy")
+
+
+def test_trials_of_agents_become_runs(store: Store, mirror: Mirror, client: MlflowClient) -> None:
+    new_sweep(store, spec={"training": "external", "objective": {"metric": "loss"}})
+    claim = store.claim("runner-1", LEASE, external=True)
+    assert claim is not None
+    store.add_trials(claim, [trial(0)])
+    (handout,) = store.serve_agents([Ask(claim.sweep_id, "node7")])
+    assert isinstance(handout, Handout)
+    lease = handout.trials[0].lease
+    reports = tuple(AgentReport(step, {"loss": 1 / step}) for step in (1, 2))
+    store.serve_agents([AgentReports(claim.sweep_id, 0, lease, reports)])
+    send_all(mirror)
+    store.serve_agents([Tell(claim.sweep_id, 0, lease, TrialState.COMPLETE)])
+
+    send_all(mirror)
+
+    (only,) = runs_of(client, store, claim.sweep_id)
+    assert only.info.status == "FINISHED"
+    assert history(client, only, "loss") == [(1, 1.0), (2, 0.5)]
+    assert only.data.tags["provenance.agent"] == "node7"
 
 
 def test_metrics_carry_the_time_they_were_reported_at(

@@ -76,6 +76,7 @@ def test_each_question_gets_trials_that_nobody_has(store: Store, claim: Claim) -
     assert store.get_sweep(claim.sweep_id).trials["running"] == 4
     (attempt,) = store.trial(claim.sweep_id, 0).attempts
     assert attempt.provenance == {"agent": "a"}
+    assert [span.host for span in store.timeline(claim.sweep_id)] == ["a"] * 4
 
 
 def test_no_more_trials_run_than_concurrency_allows(store: Store) -> None:
