@@ -1,7 +1,7 @@
 """The best point of a sweep, and the weights of its best trial."""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -33,7 +33,7 @@ class Best:
     n: int
     #: "selected, optimistic", or "confirmed on fresh seeds".
     label: str
-    _service: Service
+    _service: Service = field(repr=False)
 
     @property
     def weights(self) -> BestTrialOut:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from service.contract.outputs import PointOut, SweepOut, TrialCurvesOut, TrialOut
 from sweeps.figures.quantities import layer_order, quantity
 from sweeps.records import SweepState, TrialState, objective_of
+from worker.config.training import IMAGES
 
 if TYPE_CHECKING:
     import pandas
@@ -29,11 +30,13 @@ FRACTION = "fraction (0 to 1)"
 
 def unit_of_metric(spec: Mapping[str, Any], name: str) -> str:
     """The unit in which a metric is stored; "" for a pure number or one that is not known."""
-    declared = (spec.get("metrics") or {}).get(name)
-    if declared is not None and declared.get("unit"):
-        return str(declared["unit"])
-    what = quantity(name)
+    what = quantity(name, spec.get("metrics"))
     return FRACTION if what.is_fraction else what.unit
+
+
+def unit_of_field(spec: Mapping[str, Any], name: str) -> str:
+    """The unit of a field of the built-in training's config; "" for those of other trainings."""
+    return quantity(name).unit if spec.get("training", IMAGES) == IMAGES else ""
 
 
 def trial_frame(
@@ -167,7 +170,7 @@ def _units(spec: Mapping[str, Any], columns: Iterable[str]) -> dict[str, str]:
     for column in columns:
         group, _, name = column.partition(".")
         if group in ("metrics", "params", "config") and name:
-            unit = unit_of_metric(spec, name) if group == "metrics" else quantity(name).unit
+            unit = (unit_of_metric if group == "metrics" else unit_of_field)(spec, name)
         elif column == "objective":
             unit = unit_of_metric(spec, objective_of(spec).metric)
         else:
@@ -256,7 +259,7 @@ def typed(values: Sequence[Any]) -> Any:
         return pandas.array(list(values), dtype="boolean" if lacks else "bool")
     if kinds == {int} and all(-(2**63) <= value < 2**63 for value in known):
         return whole(values, may_lack=lacks)
-    if kinds and kinds <= {int, float}:
+    if kinds <= {int, float} and len(values):
         return numbers(values)
     if kinds == {str}:
         return words(values)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from service.cli.terminal.progress import TrialCounts, follow, planned_trials, p
 from service.client.client import Client as Service
 from service.contract.outputs import PointOut, SweepOut
 from sweeps.analysis.formatting import NOTHING, Mean, estimate_text, metric_title, word
+from sweeps.figures.quantities import quantity
 from sweeps.records import objective_of
 
 #: Seconds between two updates of the table at least.
@@ -77,7 +78,7 @@ def table(service: Service, sweep: SweepOut, tally: TrialCounts | None = None) -
     )
     if sweep.reason:
         head += f" · {escape(sweep.reason)}"
-    return f"<div>{head}{_leaderboard(objective.metric, points)}</div>"
+    return f"<div>{head}{_leaderboard(sweep.spec, points)}</div>"
 
 
 def _share(sweep: SweepOut, done: int, tally: TrialCounts | None) -> float:
@@ -87,12 +88,14 @@ def _share(sweep: SweepOut, done: int, tally: TrialCounts | None) -> float:
     return done / sweep.num_trials if sweep.num_trials else 0.0
 
 
-def _leaderboard(metric: str, points: Sequence[PointOut]) -> str:
+def _leaderboard(spec: Mapping[str, Any], points: Sequence[PointOut]) -> str:
+    metric = objective_of(spec).metric
+    unit = quantity(metric, spec.get("metrics")).unit
     found = [point for point in points if point.mean is not None]
     if not found:
         return ""
     fields = list(dict.fromkeys(name for point in found for name in point.params))
-    titles = ("point", f"{metric_title(metric)} ± 95 %", "seeds", *fields)
+    titles = ("point", f"{metric_title(metric, unit)} ± 95 %", "seeds", *fields)
     rows = [
         [
             str(point.number),

@@ -4,8 +4,9 @@ import json
 import logging
 import os
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from sweeps.errors import WeightsNotKept
 from sweeps.records import Sweep, Trial, TrialState
@@ -65,7 +66,7 @@ class KeptWeights:
     trial: int
     objective: float
 
-    def open(self) -> BinaryIO:
+    def open(self) -> BufferedReader:
         """Open the file to read it. Raises WeightsNotKept if it was removed meanwhile."""
         try:
             return self.path.open("rb")

@@ -150,6 +150,7 @@ def test_a_sweep_without_trials_has_frames_with_columns_and_no_rows(connected, s
         ([1, "a"], "object"),
         ([[0.9, 0.999], None], "object"),
         ([2**63], "float64"),
+        ([None, None], "float64"),
         ([], "object"),
     ],
 )

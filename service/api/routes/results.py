@@ -3,7 +3,8 @@
 import base64
 import hashlib
 from collections.abc import Iterator
-from typing import Annotated, BinaryIO
+from io import BufferedReader
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -134,7 +135,7 @@ def get_best_weights(
     return StreamingResponse(_pieces(file), media_type="application/octet-stream", headers=headers)
 
 
-def _checksum(file: BinaryIO) -> tuple[bytes, int]:
+def _checksum(file: BufferedReader) -> tuple[bytes, int]:
     """SHA-256 and length of an open file, which stands at its beginning again."""
     digest = hashlib.file_digest(file, "sha256").digest()
     size = file.tell()
@@ -142,7 +143,7 @@ def _checksum(file: BinaryIO) -> tuple[bytes, int]:
     return digest, size
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _pieces(file: BufferedReader) -> Iterator[bytes]:
     with file:
         while piece := file.read(PIECE):
             yield piece
