@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ndsweep.client import Client, connect
     from ndsweep.results import Analysis, Comparison, NothingToShow
     from ndsweep.sweep import Sweep
+    from service.client.agents import Agent, AgentTrial
     from service.client.client import (
         DamagedDownload,
         ServiceError,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Name -> module and attribute.
 _HOME = {
+    "Agent": ("service.client.agents", "Agent"),
+    "AgentTrial": ("service.client.agents", "AgentTrial"),
     "Analysis": ("ndsweep.results", "Analysis"),
     "Best": ("ndsweep.best", "Best"),
     "Client": ("ndsweep.client", "Client"),
@@ -47,6 +50,8 @@ _HOME = {
 }
 
 __all__ = [
+    "Agent",
+    "AgentTrial",
     "Analysis",
     "Best",
     "Client",

@@ -14,6 +14,8 @@ from ndsweep.sweep import Sweep
 from service.cli import sweeps as commands
 from service.client.client import Client as Service
 from service.client.client import ServiceRefused, Spec
+from sweeps.spec.text import load_spec_text
+from worker.config.training import EXTERNAL
 
 if TYPE_CHECKING:
     import pandas
@@ -97,6 +99,16 @@ class Client:
         """
         return Sweep(self.service, self.service.submit(_as_sent(spec), idempotency_key=key))
 
+    def create(self, spec: AnySpec, *, key: str | None = None) -> Sweep:
+        """Submit a sweep whose trials run wherever somebody asks for them: ``Sweep.ask``.
+
+        Training is "external" where the spec names none; arguments and errors as of ``submit``.
+        Its ``base`` and ``space`` have any fields, its ``metrics`` are declared in the spec.
+        """
+        values = _values(spec)
+        sent = {"training": EXTERNAL} | values
+        return Sweep(self.service, self.service.submit(sent, idempotency_key=key))
+
     def match(self, spec: AnySpec, *, key: str | None = None) -> Sweep:
         """Submit a measured match; arguments and errors as of ``submit``.
 
@@ -142,15 +154,27 @@ class Client:
 
 
 def _as_sent(spec: AnySpec) -> Spec:
+    """A spec as the body of a request; a file goes as it is, and the service reads it."""
+    if isinstance(spec, BaseModel | Mapping):
+        return _values(spec)
+    return commands.read_spec(_existing(spec))
+
+
+def _values(spec: AnySpec) -> dict[str, Any]:
+    """A spec as values. Raises UnreadableSpec for a file that is neither JSON nor YAML."""
     if isinstance(spec, BaseModel):
         values: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
         return values
     if isinstance(spec, Mapping):
         return dict(spec)
+    return dict(load_spec_text(_existing(spec).read_text("utf-8")))
+
+
+def _existing(spec: str | os.PathLike[str]) -> Path:
     path = Path(spec)
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no file {os.fspath(spec)!r:.200}; a spec is a dict, a SweepSpec or the path "
             "of a YAML or JSON file"
         )
-    return commands.read_spec(path)
+    return path

@@ -30,7 +30,7 @@ class Analysis:
     """What is computed from a sweep's trials as they are now.
 
     Means, deviations and ends of intervals are in the metric's own unit (errors are fractions);
-    intervals are 95 % t-intervals over seeds.
+    intervals are 95 % intervals over seeds, those of a mean error on the logit scale.
     """
 
     #: Metric of the objective, and which end is better: "minimize" or "maximize".

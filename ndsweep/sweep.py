@@ -1,5 +1,6 @@
 """``Sweep``: one sweep or match, to follow, to steer and to read as data frames and figures."""
 
+import threading
 from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
@@ -8,6 +9,7 @@ from ndsweep.best import Best, best_of
 from ndsweep.figures import drawn
 from ndsweep.frames import curve_frame, dynamics_frame, point_frame, trial_frame
 from ndsweep.results import Analysis, Comparison, NothingToShow, analysis_of, compare
+from service.client.agents import Agent, AgentTrial
 from service.client.client import Client as Service
 from service.contract.outputs import SweepOut
 
@@ -30,6 +32,8 @@ class Sweep:
         self.name = known.name
         #: "sweep" or "match".
         self.kind = known.kind
+        self._agent: Agent | None = None
+        self._starting = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -98,6 +102,26 @@ class Sweep:
         """
         return Sweep(self.service, self.service.confirm(self.id, **how))
 
+    # Trials that run elsewhere
+
+    def ask(self, *, wait_seconds: float | None = None) -> AgentTrial | None:
+        """A trial to run here, of a sweep of training "external"; None when there is none left.
+
+            while (trial := sweep.ask()) is not None:
+                with trial:
+                    trial.report(step=1, metrics={"loss": train(**trial.params)})
+                    trial.tell()
+
+        Waits for one; with ``wait_seconds``, at most so long. Meanwhile this process keeps the
+        trial's lease; when it dies, others may run the trial. Safe for threads.
+
+        Raises ServiceRefused for a sweep whose trials the service runs itself.
+        """
+        with self._starting:
+            if self._agent is None:
+                self._agent = Agent(self.service, self.id)
+        return self._agent.ask(wait_seconds=wait_seconds)
+
     # Data frames
 
     def trials(self, *, config: bool = False) -> "pandas.DataFrame":
@@ -119,8 +143,8 @@ class Sweep:
 
         Columns: ``point``, ``state`` (category), ``mean`` of the objective over ``n`` complete
         seeds (NaN where a replicate diverged), its deviation ``sd``, the ends ``low`` and ``high``
-        of its 95 % t-interval (NaN for fewer than two seeds), ``selected`` (the best so far),
-        ``params.FIELD``.
+        of its 95 % interval (of an error, on the logit scale; NaN for fewer than two seeds),
+        ``selected`` (the best so far), ``params.FIELD``.
 
         ``mean``, ``sd``, ``low`` and ``high`` are in the objective's own unit: ``attrs["units"]``.
         """

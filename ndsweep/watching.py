@@ -95,7 +95,7 @@ def _leaderboard(spec: Mapping[str, Any], points: Sequence[PointOut]) -> str:
     if not found:
         return ""
     fields = list(dict.fromkeys(name for point in found for name in point.params))
-    titles = ("point", f"{metric_title(metric, unit)} ± 95 %", "seeds", *fields)
+    titles = ("point", f"{metric_title(metric, unit)} (95 %)", "seeds", *fields)
     rows = [
         [
             str(point.number),

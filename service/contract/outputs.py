@@ -128,7 +128,8 @@ class PointOut(Output):
     #: Of the objective over complete replicates, in the metric's own unit; null without one, and
     #: where a replicate diverged.
     mean: float | None
-    #: Standard deviation, and ends of the mean's 95 % t-interval; null for fewer than two seeds.
+    #: Standard deviation, and ends of the mean's 95 % interval (of an error, on the logit scale);
+    #: null for fewer than two seeds.
     sd: float | None
     low: float | None
     high: float | None

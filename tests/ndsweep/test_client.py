@@ -11,6 +11,7 @@ from service.api.app import create_app
 from service.client import client as module
 from service.supervision.home import Endpoints, write_endpoints
 from sweeps.spec.sweep_spec import SweepSpec
+from tests.service.external_sweeps import SPEC, driven
 
 
 def test_no_service_names_the_address_and_what_to_do():
@@ -107,3 +108,31 @@ def test_steering(connected, spec):
     assert sweep.cancel().state == "cancelled"
     assert sweep.id in repr(sweep)
     assert sweep.id in sweep._repr_html_()
+
+
+def test_trials_of_an_external_sweep_run_here(connected, store, home):
+    """Asked, reported and told in this process; the results are frames like any other."""
+    sweep = connected.create({k: v for k, v in SPEC.items() if k != "training"})
+    seen = []
+    with driven(store, home):
+        while (trial := sweep.ask()) is not None:
+            with trial:
+                seen.append(trial.number)
+                trial.report(step=1, metrics={"loss": 0.5})
+                trial.tell()
+
+    assert sweep.state == "complete"
+    assert list(sweep.trials()["metrics.loss"]) == [0.5] * len(seen)
+    assert sweep.curves("loss")["step"].tolist() == [1] * len(seen)
+
+
+def test_an_external_spec_may_be_a_file(connected, tmp_path):
+    path = tmp_path / "external.json"
+    path.write_text(json.dumps(SPEC))
+
+    assert connected.create(path).info.spec["training"] == "external"
+
+
+def test_a_sweep_that_the_service_runs_gives_no_trials_away(connected, spec):
+    with pytest.raises(ndsweep.ServiceRefused, match="training"):
+        connected.submit(spec).ask(wait_seconds=0)

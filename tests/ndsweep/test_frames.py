@@ -10,6 +10,8 @@ from tests.sweeps.store_cases import claimed, report, run
 from tests.sweeps.store_cases import trial as new_trial
 from worker.report import Series
 
+LOGIT = math.log(0.105 / 0.895)
+
 
 def test_trials_are_rows_with_states_times_params_and_metrics(sweep):
     frame = sweep.trials()
@@ -53,14 +55,15 @@ def test_the_whole_configuration_comes_where_it_is_asked_for(sweep):
 
 
 def test_points_have_their_mean_over_seeds_and_its_interval(sweep):
-    """Two seeds: 0.10 and 0.11, so t = 12.706 and the half width is t x 0.00707 / sqrt(2)."""
+    """Two seeds: 0.10 and 0.11, so t = 12.706; an error's interval is on the logit scale."""
     frame = sweep.points()
 
     assert list(frame["point"]) == [0, 1]
     assert frame["mean"].iloc[0] == pytest.approx(0.105)
     assert frame["sd"].iloc[0] == pytest.approx(0.01 / math.sqrt(2))
-    assert frame["high"].iloc[0] - 0.105 == pytest.approx(12.7062 * 0.005, rel=1e-5)
-    assert frame["low"].iloc[0] == pytest.approx(0.105 - 12.7062 * 0.005, rel=1e-5)
+    half = 12.7062 * 0.005 / (0.105 * 0.895)
+    ends = [1 / (1 + math.exp(-logit)) for logit in (LOGIT - half, LOGIT + half)]
+    assert [frame["low"].iloc[0], frame["high"].iloc[0]] == pytest.approx(ends, rel=1e-4)
     assert math.isnan(frame["high"].iloc[1])
     assert list(frame["selected"]) == [True, False]
     assert frame.attrs["units"]["high"] == FRACTION

@@ -51,7 +51,7 @@ def test_in_a_notebook_one_table_is_updated(sweep, notebook):
     assert "<b>trained</b> complete" in last
     assert 'value="1.0000"' in last
     assert "3 complete, 1 diverged" in last
-    assert "<td>10.50 ± 6.35</td>" in last
+    assert "<td>10.50 (5.63 to 18.74)</td>" in last
     assert "selected, optimistic" in last
 
 

@@ -9,11 +9,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from dashboards.sweep_pages.results import half_width
 from service.contract.errors import answers
 from service.contract.inputs import CurvesQuery, PointQuery, SettingsDep, StoreDep, SweepId
 from service.contract.outputs import BestTrialOut, CurveOut, PageOut, PointOut, TrialCurvesOut
 from service.submission.admission import page_out
+from sweeps.analysis.intervals import ends_of_mean
 from sweeps.figures.quantities import is_of_layer
 from sweeps.records import Point, TrialCurves
 from sweeps.retention.best_weights import kept_weights
@@ -30,21 +30,13 @@ def list_points(
     sweep_id: SweepId, store: StoreDep, query: Annotated[PointQuery, Query()]
 ) -> PageOut[PointOut]:
     """List the points of a sweep, each with its mean over seeds and the 95 % interval."""
-    return page_out(store.points(sweep_id, **query.model_dump()), _point_out)
+    metric = store.get_sweep(sweep_id).objective.metric
 
+    def converted(point: Point) -> PointOut:
+        low, high = ends_of_mean(metric, point.mean, point.sd, point.n)
+        return PointOut(**vars(point) | {"low": low, "high": high})
 
-def _point_out(point: Point) -> PointOut:
-    mean, half = point.mean, half_width(point.sd, point.n)
-    return PointOut(
-        number=point.number,
-        params=point.params,
-        mean=mean,
-        sd=point.sd,
-        low=None if mean is None or half is None else mean - half,
-        high=None if mean is None or half is None else mean + half,
-        n=point.n,
-        state=point.state,
-    )
+    return page_out(store.points(sweep_id, **query.model_dump()), converted)
 
 
 @router.get("/curves", responses=answers(404))

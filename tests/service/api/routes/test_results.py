@@ -31,13 +31,14 @@ def kept(home, trained):
 
 
 def test_points_have_intervals_over_seeds(client, path):
-    """t for one degree of freedom is 12.706; a single seed has no interval."""
+    """t for one degree of freedom is 12.706, on the logit scale; a single seed has no interval."""
     first, second = client.get(f"{path}/points").json()["items"]
 
     assert (first["number"], first["params"], first["n"]) == (0, {"alpha_v": 0.05}, 2)
     assert first["mean"] == pytest.approx(0.105)
     assert first["sd"] == pytest.approx(0.01 / math.sqrt(2))
-    assert first["high"] == pytest.approx(0.105 + 12.7062 * 0.005, rel=1e-5)
+    high = math.log(0.105 / 0.895) + 12.7062 * 0.005 / (0.105 * 0.895)
+    assert first["high"] == pytest.approx(1 / (1 + math.exp(-high)), rel=1e-4)
     # A replicate of the second diverged: it has no mean.
     assert (second["n"], second["mean"], second["sd"], second["low"]) == (1, None, None, None)
 
