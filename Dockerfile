@@ -14,6 +14,7 @@ COPY worker worker
 COPY sweeps sweeps
 COPY dashboards dashboards
 COPY service service
+COPY ndsweep ndsweep
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
 # Trials write checkpoints and logs to /state and read images from /data; nobody here is root.

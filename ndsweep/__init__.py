@@ -1,24 +1,73 @@
-"""What a training function, a notebook or a script imports of ndsweep.
+"""ndsweep in Python: what a notebook, a script or a training function imports.
 
-Names load lazily: importing this package loads neither torch nor the client.
+    import ndsweep
+
+    client = ndsweep.connect()
+    sweep = client.submit("sweep.yaml")
+    sweep.watch()
+    sweep.points()
+
+Names load on first use (PEP 562): importing this package loads no torch, pandas or plotly.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ndsweep.best import Best
+    from ndsweep.client import Client, connect
+    from ndsweep.results import Analysis, Comparison, NothingToShow
+    from ndsweep.sweep import Sweep
+    from service.client.agents import Agent, AgentTrial
+    from service.client.client import (
+        DamagedDownload,
+        ServiceError,
+        ServiceRefused,
+        ServiceUnreachable,
+    )
     from worker.config.training import Metric, training
     from worker.training.handle import Run, Stopped
 
 #: Name -> module and attribute.
 _HOME = {
+    "Agent": ("service.client.agents", "Agent"),
+    "AgentTrial": ("service.client.agents", "AgentTrial"),
+    "Analysis": ("ndsweep.results", "Analysis"),
+    "Best": ("ndsweep.best", "Best"),
+    "Client": ("ndsweep.client", "Client"),
+    "Comparison": ("ndsweep.results", "Comparison"),
+    "DamagedDownload": ("service.client.client", "DamagedDownload"),
     "Metric": ("worker.config.training", "Metric"),
+    "NothingToShow": ("ndsweep.results", "NothingToShow"),
     "Run": ("worker.training.handle", "Run"),
+    "ServiceError": ("service.client.client", "ServiceError"),
+    "ServiceRefused": ("service.client.client", "ServiceRefused"),
+    "ServiceUnreachable": ("service.client.client", "ServiceUnreachable"),
     "Stopped": ("worker.training.handle", "Stopped"),
+    "Sweep": ("ndsweep.sweep", "Sweep"),
+    "connect": ("ndsweep.client", "connect"),
     "training": ("worker.config.training", "training"),
 }
 
-__all__ = ["Metric", "Run", "Stopped", "training"]
+__all__ = [
+    "Agent",
+    "AgentTrial",
+    "Analysis",
+    "Best",
+    "Client",
+    "Comparison",
+    "DamagedDownload",
+    "Metric",
+    "NothingToShow",
+    "Run",
+    "ServiceError",
+    "ServiceRefused",
+    "ServiceUnreachable",
+    "Stopped",
+    "Sweep",
+    "connect",
+    "training",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,3 +77,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

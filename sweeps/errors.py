@@ -6,6 +6,7 @@
     ├── NotFound
     │   ├── SweepNotFound
     │   ├── TrialNotFound
+    │   ├── WeightsNotKept      a sweep without weights of a best trial
     │   └── PresetNotFound
     ├── UnreadableSpec          text that is neither JSON nor YAML
     ├── InvalidQuery            a question that cannot be answered as asked
@@ -53,6 +54,13 @@ class TrialNotFound(NotFound):
 
     def __init__(self, sweep_id: str, number: int) -> None:
         super().__init__(f"sweep {sweep_id} has no trial {number}", field="number")
+
+
+class WeightsNotKept(NotFound):
+    """No weights are kept of a sweep. The sentence says why."""
+
+    def __init__(self, sweep_id: str, why: str) -> None:
+        super().__init__(f"no weights are kept of sweep {sweep_id}: {why}", field="id")
 
 
 class PresetNotFound(NotFound):

@@ -405,6 +405,17 @@ class PointCurve:
 
 
 @dataclass(frozen=True)
+class TrialCurves:
+    """What one trial reported over its steps."""
+
+    number: int
+    point: int
+    seed: int
+    #: (step, value) by metric name, every reported step, in order.
+    curves: dict[str, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
 class MetricPoint:
     """One reported value as the mirror sends it; ``at_ms`` never changes, so repeats are alike."""
 

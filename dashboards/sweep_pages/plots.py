@@ -21,7 +21,6 @@ from sweeps.records import Point, Sweep, Trial
 from sweeps.spec.domains import same
 from sweeps.store.queries.thinning import thin
 from sweeps.store.store import Store
-from worker.report import Series
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -39,8 +38,6 @@ METRIC_PLOTS = {
     "logit_rms": ("RMS of the logits", ("logit_rms",)),
     "images_per_second": ("Speed", ("images_per_second",)),
 }
-#: Quantities per layer, in the order of the choice.
-LAYER_QUANTITIES = ("effective_lr", "angular_update", "weight_norm", "projection_ratio")
 
 
 def curve_metrics(store: Store, sweep: Sweep) -> list[tuple[str, str]]:
@@ -189,18 +186,10 @@ def layer_samples(store: Store, trial: Trial, stem: str) -> Mapping[str, Samples
         return {name.partition("/")[2]: curve for name, curve in found.items()}
     recorded = [n for n in store.series_names(trial.sweep_id) if n.startswith(f"{stem}/")]
     return {
-        name.partition("/")[2]: thin(_samples(parts), MAX_SAMPLES)
+        name.partition("/")[2]: thin(curve, MAX_SAMPLES)
         for name in recorded
-        if (parts := store.series(trial.sweep_id, trial.number, name))
+        if (curve := store.recorded_curve(trial.sweep_id, trial.number, name))
     }
-
-
-def _samples(parts: Sequence[Series]) -> Samples:
-    return [
-        (part.start + part.every * index, value)
-        for part in parts
-        for index, value in enumerate(part.values)
-    ]
 
 
 def _file_part(name: str) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from dashboards.plots.views import CURVE_VIEWS
 from dashboards.sweep_pages.buttons import retry_of_trial, trial_note
 from dashboards.sweep_pages.overview import Fact, resources_text
-from dashboards.sweep_pages.plots import LAYER_QUANTITIES, METRIC_PLOTS
+from dashboards.sweep_pages.plots import METRIC_PLOTS
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
 from dashboards.wording.formatting import caption, config_value, duration, number, quantity_value
@@ -23,7 +23,7 @@ from dashboards.wording.sweep_facts import (
     objective_metric,
     settings_text,
 )
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import LAYER_QUANTITIES, quantity
 from sweeps.records import Attempt, Sweep, Trial
 from sweeps.store.store import Store
 

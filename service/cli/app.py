@@ -7,7 +7,7 @@ from service.cli.batch import batch
 from service.cli.data import app as data
 from service.cli.growth import compare, confirm, delete, extend, label
 from service.cli.match import app as match
-from service.cli.results import import_results, report
+from service.cli.results import import_results, imports, report
 from service.cli.serve import doctor, quickstart, runner, serve
 from service.cli.sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
 from service.cli.terminal.failures import OneLineErrors
@@ -42,6 +42,7 @@ app.add_typer(match, name="match")
 app.command(context_settings={"allow_extra_args": True})(train)
 app.command()(batch)
 app.command("import-results")(import_results)
+app.add_typer(imports, name="import")
 app.command()(report)
 app.add_typer(data, name="data")
 app.command()(token)

@@ -1,7 +1,7 @@
-"""``ndsweep import-results DIR`` and ``ndsweep report WHAT``: import and report results."""
+"""``ndsweep import-results``, ``ndsweep import optuna|wandb|ray|csv`` and ``ndsweep report``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -10,6 +10,8 @@ from service.cli.terminal.options import one_of, writing
 if TYPE_CHECKING:
     from dashboards.report.blocks import Document
     from dashboards.report.files import Form
+    from sweeps.batch.imports.found import Found
+    from sweeps.records import Direction
     from sweeps.store.store import Store
 
 #: Exit code if a file or sweep was skipped.
@@ -42,6 +44,156 @@ def import_results(
         typer.echo(f"skipped: {sentence}", err=True)
     if report.skipped:
         raise typer.Exit(SKIPPED)
+
+
+imports = typer.Typer(
+    help="Import results of other tools as finished sweeps.", no_args_is_help=True
+)
+
+_Objective = Annotated[str | None, typer.Option(help="Metric that the sweep is about.")]
+_ENDS = ("minimize", "maximize")
+_Direction = Annotated[
+    str | None,
+    typer.Option(
+        parser=one_of(*_ENDS), metavar="|".join(_ENDS), help="Which end of the objective is better."
+    ),
+]
+_Name = Annotated[str | None, typer.Option(help="Name of the sweep; default: that of the source.")]
+_Table = Annotated[Path, typer.Argument(exists=True, dir_okay=False, metavar="FILE")]
+_Params = Annotated[
+    str | None, typer.Option(metavar="NAME,…", help="Columns that are fields of the configuration.")
+]
+_Ignore = Annotated[str | None, typer.Option(metavar="NAME,…", help="Columns to leave out.")]
+_Metrics = Annotated[
+    str | None, typer.Option(metavar="NAME,…", help="Further columns that were measured.")
+]
+
+
+@imports.command()
+def optuna(
+    study: Annotated[
+        str, typer.Argument(help="Name of the study, or the file of a storage that holds one.")
+    ],
+    storage: Annotated[
+        str | None,
+        typer.Option(help="URL of the storage as Optuna takes it, or a file (SQLite, journal)."),
+    ] = None,
+    objective: _Objective = None,
+    seed: Annotated[
+        str, typer.Option(help="Parameter or user attribute that holds a trial's seed.")
+    ] = "seed",
+    name: _Name = None,
+) -> None:
+    """Import a study of Optuna."""
+    from sweeps.batch.imports.optuna_study import read_study
+
+    _import(read_study(study, storage, objective=objective, seed=seed), name)
+
+
+@imports.command()
+def wandb(
+    export: _Table,
+    objective: _Objective = None,
+    direction: _Direction = None,
+    params: _Params = None,
+    metrics: _Metrics = None,
+    ignore: _Ignore = None,
+    seed: Annotated[str | None, typer.Option(help="Column of the seed; default: seed.")] = None,
+    name: _Name = None,
+) -> None:
+    """Import the CSV file that the runs table of Weights & Biases exports."""
+    from sweeps.batch.imports.cells import Asked
+    from sweeps.batch.imports.wandb_export import read_wandb
+
+    asked = Asked(objective, _end(direction), _names(params), _names(metrics), _names(ignore), seed)
+    _import(read_wandb(export, asked), name)
+
+
+_STOPPED = ("pruned", "complete")
+
+
+@imports.command()
+def ray(
+    folder: Annotated[
+        Path,
+        typer.Argument(exists=True, file_okay=False, help="Folder of an experiment of Ray Tune."),
+    ],
+    direction: _Direction,
+    objective: Annotated[
+        str | None, typer.Option(help="Metric; default: the one that the experiment names.")
+    ] = None,
+    seed: Annotated[str, typer.Option(help="Field of the config that holds the seed.")] = "seed",
+    stopped_early: Annotated[
+        str,
+        typer.Option(
+            "--stopped-early",
+            parser=one_of(*_STOPPED),
+            metavar="|".join(_STOPPED),
+            help="What a trial is that Tune stopped before the longest one's end.",
+        ),
+    ] = "pruned",
+    name: _Name = None,
+) -> None:
+    """Import an experiment of Ray Tune from its folder."""
+    from sweeps.batch.imports.ray_folder import read_experiment
+
+    found = read_experiment(
+        folder,
+        objective=objective,
+        direction=cast("Direction", direction),
+        seed=seed,
+        stopped_early=cast("Literal['pruned', 'complete']", stopped_early),
+    )
+    _import(found, name)
+
+
+@imports.command("csv")
+def csv_table(
+    file: _Table,
+    objective: Annotated[str, typer.Option(help="Column of the objective.")],
+    direction: _Direction,
+    params: _Params = None,
+    metrics: _Metrics = None,
+    ignore: _Ignore = None,
+    seed: Annotated[str | None, typer.Option(help="Column of the seed; default: seed.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="Column of steps, if each row is one report of a trial.")
+    ] = None,
+    name: _Name = None,
+) -> None:
+    """Import a CSV table with a row for each trial, or, with --step, for each report."""
+    from sweeps.batch.imports.cells import Asked
+    from sweeps.batch.imports.csv_table import read_csv
+
+    asked = Asked(
+        objective, _end(direction), _names(params), _names(metrics), _names(ignore), seed, step
+    )
+    _import(read_csv(file, asked), name)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def _end(direction: str | None) -> "Direction | None":
+    return cast("Direction | None", direction)
+
+
+def _import(found: "Found", name: str | None) -> None:
+    """Import into the store of NDSWEEP_HOME; print what was taken and what the source lacks."""
+    from sweeps.batch.imports.as_sweep import import_found
+
+    store = open_store()
+    try:
+        report = import_found(store, found, name=name)
+    finally:
+        store.close()
+    done = report.sweep
+    again = f", {done.replaced} failed ones replaced" if done.replaced else ""
+    typer.echo(f"{done.sweep.id}  {done.sweep.name}: {done.added} trials added{again}")
+    for word, lines in (("taken", report.taken), ("lacks", report.lacks)):
+        for line in lines:
+            typer.echo(f"{word}: {line}")
 
 
 def open_store(*, to_read: bool = False) -> "Store":

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -25,8 +25,11 @@ SpecFile = Annotated[Path, typer.Argument(help="A spec in YAML or JSON.", metava
 EXPORT_FORMATS = ("csv", "json", "parquet")
 
 
-def connect(url: str | None) -> "Client":
-    """Connect to the service that ``url``, NDSWEEP_URL or the home's endpoints.json names."""
+def connect(url: str | None, token: str | None = None, **options: Any) -> "Client":
+    """Connect to the service that ``url``, NDSWEEP_URL or the home's endpoints.json names.
+
+    ``token``: default, that of the settings. ``options`` go to the client.
+    """
     from service.client.client import Client
     from service.settings import DEFAULT_PORT, Settings
     from service.supervision.home import read_endpoints
@@ -38,7 +41,7 @@ def connect(url: str | None) -> "Client":
         endpoints = read_endpoints(settings.home)
         port = settings.port or DEFAULT_PORT
         found = endpoints.url if endpoints else address(settings.host, port)
-    return Client(found, settings.secret())
+    return Client(found, token or settings.secret(), **options)
 
 
 def read_spec(path: Path) -> tuple[bytes, str]:

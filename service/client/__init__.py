@@ -4,6 +4,20 @@ May import: contract, settings.
 """
 
 from service.client.agents import Agent, AgentTrial
-from service.client.client import Client, ServiceError, ServiceRefused, ServiceUnreachable
+from service.client.client import (
+    Client,
+    DamagedDownload,
+    ServiceError,
+    ServiceRefused,
+    ServiceUnreachable,
+)
 
-__all__ = ["Agent", "AgentTrial", "Client", "ServiceError", "ServiceRefused", "ServiceUnreachable"]
+__all__ = [
+    "Agent",
+    "AgentTrial",
+    "Client",
+    "DamagedDownload",
+    "ServiceError",
+    "ServiceRefused",
+    "ServiceUnreachable",
+]

@@ -9,12 +9,16 @@
 
     ServiceError
     ├── ServiceRefused       the service answered with an error; carries its sentence and fields
-    └── ServiceUnreachable   nobody answered
+    ├── ServiceUnreachable   nobody answered
+    └── DamagedDownload      a file arrived that is not the one that was sent
 """
 
+import base64
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +29,7 @@ from pydantic import BaseModel
 from service.contract.agents import AskOut, HeardOut, ToldOut
 from service.contract.analysis import AnalysisOut, FindingsOut
 from service.contract.outputs import (
+    BestTrialOut,
     ComparisonOut,
     DatasetOut,
     ErrorOut,
@@ -34,17 +39,21 @@ from service.contract.outputs import (
     MetricsOut,
     OptimizerOut,
     PageOut,
+    PointOut,
     PredictionOut,
     PresetOut,
     SweepOut,
     TrainingOut,
+    TrialCurvesOut,
     TrialOut,
     ValidationOut,
 )
 from service.settings import is_loopback
+from worker.atomic_file import whole_file
 from worker.pauses import pauses
 
 Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item")
 #: A spec as values, or as the text of a file with its media type.
 Spec = Mapping[str, Any] | tuple[bytes, str]
 ExportFormat = Literal["csv", "json", "parquet"]
@@ -62,6 +71,10 @@ class ServiceError(Exception):
 
 class ServiceUnreachable(ServiceError):
     """Nothing answered at the address."""
+
+
+class DamagedDownload(ServiceError):
+    """A downloaded file does not have the checksum that the service gave for it."""
 
 
 class ServiceRefused(ServiceError):
@@ -83,8 +96,11 @@ class Client:
         token: str | None = None,
         *,
         transport: httpx2.BaseTransport | None = None,
+        named_with: str = "--url or NDSWEEP_URL",
     ) -> None:
+        """``named_with``: how the caller names another service, for errors."""
         self.url = url.rstrip("/")
+        self._named_with = named_with
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx2.Client(
             base_url=self.url,
@@ -125,6 +141,10 @@ class Client:
     def list_sweeps(self, **query: Any) -> PageOut[SweepOut]:
         """One page of sweeps and matches; ``query`` as in the API (kind, state, tag, limit, …)."""
         return self._get(PageOut[SweepOut], "/sweeps", query)
+
+    def all_sweeps(self, **query: Any) -> Iterator[SweepOut]:
+        """Every sweep and match, page after page."""
+        return self._all(PageOut[SweepOut], "/sweeps", query)
 
     def cancel(self, sweep_id: str) -> SweepOut:
         return self._send(SweepOut, f"/sweeps/{sweep_id}/cancel")
@@ -179,6 +199,60 @@ class Client:
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
+    def points(self, sweep_id: str, **query: Any) -> PageOut[PointOut]:
+        """One page of points with means and intervals; ``query``: sort, cursor, limit."""
+        return self._get(PageOut[PointOut], f"/sweeps/{sweep_id}/points", query)
+
+    def all_points(self, sweep_id: str, **query: Any) -> Iterator[PointOut]:
+        """Every point with its mean and interval, page after page; ``query``: sort."""
+        return self._all(PageOut[PointOut], f"/sweeps/{sweep_id}/points", query)
+
+    def all_curves(self, sweep_id: str, **query: Any) -> Iterator[TrialCurvesOut]:
+        """Whole curves of every trial, page after page.
+
+        ``query``: name (one or several), kind ("metrics", the default, or "dynamics").
+        """
+        return self._all(PageOut[TrialCurvesOut], f"/sweeps/{sweep_id}/curves", query)
+
+    def best(self, sweep_id: str) -> BestTrialOut:
+        """The trial whose final weights are kept. Raises ServiceRefused, which says why none is."""
+        return self._get(BestTrialOut, f"/sweeps/{sweep_id}/best")
+
+    def best_weights(self, sweep_id: str, path: Path) -> None:
+        """Download the final weights of the best trial to ``path``, whole or not at all.
+
+        Raises ServiceRefused where none are kept, DamagedDownload for a wrong checksum.
+        """
+        asked, digest = f"{PREFIX}/sweeps/{sweep_id}/best/weights", hashlib.sha256()
+        try:
+            with self._http.stream("GET", asked) as response, whole_file(path) as file:
+                _refuse_errors(response)
+                for piece in response.iter_bytes():
+                    digest.update(piece)
+                    file.write(piece)
+                found = f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"
+                if found != response.headers.get("repr-digest"):
+                    raise DamagedDownload(
+                        f"the weights of sweep {sweep_id} arrived with another checksum than the "
+                        f"service gave for them (SHA-256 {digest.hexdigest()}); load them again"
+                    )
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
+    def figure(self, path: str, **query: Any) -> dict[str, Any]:
+        """A plot of the pages as plotly's values: ``figure("/sweeps/ID/plots/parallel")``.
+
+        A plot without data is ``{"empty": "why"}``. Raises ServiceRefused where no page has it.
+        """
+        asked = {key: value for key, value in query.items() if value is not None}
+        try:
+            response = self._http.get(f"{path}.json", params=asked)
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+        _refuse_errors(response)
+        figure: dict[str, Any] = response.json()
+        return figure
+
     # Trials
 
     def trials(self, sweep_id: str, **query: Any) -> PageOut[TrialOut]:
@@ -186,13 +260,7 @@ class Client:
 
     def all_trials(self, sweep_id: str, **query: Any) -> Iterator[TrialOut]:
         """Every trial, page after page."""
-        cursor: str | None = None
-        while True:
-            page = self.trials(sweep_id, limit=500, cursor=cursor, **query)
-            yield from page.items
-            cursor = page.next
-            if cursor is None:
-                return
+        return self._all(PageOut[TrialOut], f"/sweeps/{sweep_id}/trials", query)
 
     def trial(self, sweep_id: str, number: int) -> TrialOut:
         return self._get(TrialOut, f"/sweeps/{sweep_id}/trials/{number}")
@@ -326,6 +394,18 @@ class Client:
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         return model.model_validate_json(self._request("GET", path, params=asked).content)
 
+    def _all(
+        self, model: type[PageOut[Item]], path: str, query: Mapping[str, Any]
+    ) -> Iterator[Item]:
+        """Every item of a listing, page after page."""
+        cursor: str | None = None
+        while True:
+            page = self._get(model, path, {"limit": 500, "cursor": cursor, **query})
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
     def _send(
         self,
         model: type[Model],
@@ -355,7 +435,7 @@ class Client:
     def _unreachable(self, error: Exception) -> ServiceUnreachable:
         return ServiceUnreachable(
             f"no service answers at {self.url} ({error or type(error).__name__}); "
-            "start one with `ndsweep serve`, or name another with --url or NDSWEEP_URL"
+            f"start one with `ndsweep serve`, or name another with {self._named_with}"
         )
 
 

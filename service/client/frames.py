@@ -15,12 +15,12 @@ Row = dict[str, Any]
 
 def arm_rows(found: ComparisonOut) -> list[Row]:
     """A row for each arm; ``params.NAME`` columns, lists as text."""
-    return same_columns(_flat(arm.model_dump()) for arm in found.arms)
+    return same_columns(flat(arm.model_dump()) for arm in found.arms)
 
 
 def difference_rows(found: ComparisonOut) -> list[Row]:
     """A row for each pair of arms."""
-    return same_columns(_flat(row.model_dump()) for row in found.differences)
+    return same_columns(flat(row.model_dump()) for row in found.differences)
 
 
 def value_rows(found: ComparisonOut) -> list[Row]:
@@ -35,7 +35,7 @@ def value_rows(found: ComparisonOut) -> list[Row]:
 def trial_rows(service: Client, sweep_id: str) -> list[Row]:
     """A row for each trial of a sweep, as its export has them."""
     text = b"".join(service.export(sweep_id, "json"))
-    return same_columns(_flat(row) for row in json.loads(text)["trials"])
+    return same_columns(flat(row) for row in json.loads(text)["trials"])
 
 
 def same_columns(rows: Iterable[Row]) -> list[Row]:
@@ -45,7 +45,8 @@ def same_columns(rows: Iterable[Row]) -> list[Row]:
     return [{name: row.get(name) for name in columns} for row in known]
 
 
-def _flat(row: Mapping[str, Any]) -> Row:
+def flat(row: Mapping[str, Any]) -> Row:
+    """A row whose objects are columns ``NAME.KEY``, and whose lists are JSON text."""
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, Mapping):

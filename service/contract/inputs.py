@@ -116,6 +116,19 @@ class MetricsQuery(_Query):
     )
 
 
+class PointQuery(PageQuery):
+    sort: Text = Field("number", description="Field to sort by; a minus reverses.")
+
+
+class CurvesQuery(PageQuery):
+    name: list[Text] | None = Field(None, max_length=200, description="Metrics to return.")
+    kind: Literal["metrics", "dynamics"] = Field(
+        "metrics",
+        description="Reported metrics without those of single layers, or the weight dynamics: "
+        "metrics of layers, or what a match records at every step.",
+    )
+
+
 class LogQuery(_Query):
     lines: Annotated[int, Field(ge=1, le=10_000)] = Field(200, description="Lines from the end.")
 

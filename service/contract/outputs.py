@@ -120,6 +120,54 @@ class MetricsOut(Output):
     metrics: dict[str, list[tuple[int, float]]]
 
 
+class PointOut(Output):
+    """One configuration of a sweep, its replicates taken together."""
+
+    number: int
+    params: dict[str, Any]
+    #: Of the objective over complete replicates, in the metric's own unit; null without one, and
+    #: where a replicate diverged.
+    mean: float | None
+    #: Standard deviation, and ends of the mean's 95 % interval (of an error, on the logit scale);
+    #: null for fewer than two seeds.
+    sd: float | None
+    low: float | None
+    high: float | None
+    n: int
+    #: Of the replicates; running if any runs.
+    state: TrialState
+
+
+class CurveOut(Output):
+    """A metric over optimizer steps: as many values as steps, in order."""
+
+    steps: list[int]
+    values: list[float]
+
+
+class TrialCurvesOut(Output):
+    """Whole curves of one trial by metric name."""
+
+    number: int
+    point: int
+    seed: int
+    curves: dict[str, CurveOut]
+
+
+class BestTrialOut(Output):
+    """The trial whose final weights are kept: the best single one of the sweep."""
+
+    sweep_id: str
+    trial: int
+    point: int
+    seed: int
+    params: dict[str, Any]
+    objective: float
+    #: Of the file of weights: its length in bytes, its checksum in hexadecimal digits.
+    bytes: int
+    sha256: str
+
+
 class RateOut(Output):
     """How long the whole spec takes at the rate of earlier trials of its shape on one card."""
 

@@ -30,11 +30,16 @@ from sweeps.batch.specs import (
     spec_paths,
     stored_spec,
 )
-from sweeps.errors import SweepsError, SweepStateConflict
+from sweeps.errors import SweepStateConflict
 from sweeps.records import TrialState
 from sweeps.spec.presets import preset_names, read_preset
 from sweeps.spec.sweep_spec import SweepSpec
-from sweeps.store.commands.imports import ImportedAttempt, ImportedSweep, ImportedTrial
+from sweeps.store.commands.imports import (
+    ImportedAttempt,
+    ImportedSweep,
+    ImportedTrial,
+    ImportRefused,
+)
 from sweeps.store.store import Store
 from worker.config.train_config import config_key
 
@@ -109,10 +114,6 @@ def _without_spec(folder: Path, run: RunResult) -> str:
 
 #: Files of a results folder that hold no result.
 _OTHERS = {"batch.lock", "checkpoints", "logs", "specs"}
-
-
-class ImportRefused(SweepsError):
-    """A folder that holds no results."""
 
 
 @dataclass(frozen=True)

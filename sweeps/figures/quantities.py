@@ -76,6 +76,9 @@ _QUANTITIES = (
     Quantity("kappa", "κ", "departure from scale invariance"),
     Quantity("balance_residual", "", "residual of the balance law"),
 )
+#: Quantities of the weight dynamics that are reported for each layer, as ``QUANTITY/LAYER``.
+LAYER_QUANTITIES = ("effective_lr", "angular_update", "weight_norm", "projection_ratio")
+_OF_LAYERS = frozenset({*LAYER_QUANTITIES, "gain", "kappa"})
 _BY_KEY = {quantity.key: quantity for quantity in _QUANTITIES}
 
 
@@ -96,6 +99,12 @@ def quantity(key: str, declared: Mapping[str, Mapping[str, Any]] | None = None) 
         whole = _BY_KEY[stem]
         return Quantity(key, whole.symbol, f"{whole.name}, {layer}", whole.unit, whole.is_fraction)
     return Quantity(key, "", key.replace("_", " "))
+
+
+def is_of_layer(name: str) -> bool:
+    """Whether a metric is one of a layer's weight dynamics: ``effective_lr/conv5``."""
+    stem, slash, _ = name.partition("/")
+    return bool(slash) and stem in _OF_LAYERS
 
 
 def layer_order(layer: str) -> tuple[str, int]:

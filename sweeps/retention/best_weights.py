@@ -3,10 +3,13 @@
 import json
 import logging
 import os
+from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from sweeps.records import Trial, TrialState
+from sweeps.errors import WeightsNotKept
+from sweeps.records import Sweep, Trial, TrialState
 from sweeps.retention.places import Places
 from sweeps.store.store import Store
 
@@ -52,6 +55,47 @@ def kept(home: Path, sweep_id: str) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     return about if (folder / WEIGHTS).exists() else None
+
+
+@dataclass(frozen=True)
+class KeptWeights:
+    """Final weights of the best trial of a sweep."""
+
+    sweep_id: str
+    path: Path
+    trial: int
+    objective: float
+
+    def open(self) -> BufferedReader:
+        """Open the file to read it. Raises WeightsNotKept if it was removed meanwhile."""
+        try:
+            return self.path.open("rb")
+        except FileNotFoundError as error:
+            raise WeightsNotKept(self.sweep_id, "they were removed just now") from error
+
+
+def kept_weights(home: Path, sweep: Sweep) -> KeptWeights:
+    """The weights that are kept of a sweep. Raises WeightsNotKept, which says why none are."""
+    about = kept(home, sweep.id)
+    if about is None:
+        raise WeightsNotKept(sweep.id, _why_none(home, sweep))
+    path = weights_of(home, sweep.id)
+    return KeptWeights(sweep.id, path, int(about["trial"]), float(about["objective"]))
+
+
+def _why_none(home: Path, sweep: Sweep) -> str:
+    if sweep.kind == "match":
+        return "the trials of a match are measured, none of them is the best"
+    if sweep.reason.startswith("imported"):
+        return "its results were imported, and results hold no weights"
+    if not sweep.trials[TrialState.COMPLETE]:
+        return f"none of its trials is complete (the sweep is {sweep.state})"
+    if sweep.best is None:
+        return "no complete trial has a finite objective"
+    return (
+        f"there are none in {home / 'models' / sweep.id} on the machine of the service; its runner "
+        "has another NDSWEEP_HOME, or its training writes no weights"
+    )
 
 
 def weights_of(home: Path, sweep_id: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("ndadam", "worker", "sweeps", "dashboards", "service")
+PACKAGES = ("ndadam", "worker", "sweeps", "dashboards", "service", "ndsweep")
 MOST_LINES = 600
 #: File -> why it is longer.
 LONGER: dict[str, str] = {}

@@ -8,6 +8,7 @@ from service.api.routes.catalogue import router as catalogue
 from service.api.routes.comparisons import router as comparisons
 from service.api.routes.events import router as events
 from service.api.routes.matches import router as matches
+from service.api.routes.results import router as results
 from service.api.routes.sweeps import router as sweeps
 from service.api.routes.trials import router as trials
 
@@ -17,6 +18,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     sweeps,
     trials,
     agents,
+    results,
     events,
     comparisons,
     matches,

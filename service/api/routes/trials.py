@@ -19,7 +19,6 @@ from service.contract.inputs import (
 from service.contract.outputs import MetricsOut, PageOut, TrialOut
 from service.submission.admission import page_out
 from sweeps.store.queries.thinning import thin
-from sweeps.store.store import Store
 
 router = APIRouter(prefix="/sweeps/{sweep_id}/trials", tags=["trials"])
 
@@ -49,18 +48,10 @@ def trial_metrics(
     store.trial(sweep_id, number)
     found = store.metrics(sweep_id, number, names=query.name, max_points=query.max_points)
     for name in query.name or ():
-        records = [] if name in found else _recorded(store, sweep_id, number, name)
+        records = [] if name in found else store.recorded_curve(sweep_id, number, name)
         if records:
             found[name] = thin(records, query.max_points)
     return MetricsOut(metrics=found)
-
-
-def _recorded(store: Store, sweep_id: str, number: int, name: str) -> list[tuple[int, float]]:
-    return [
-        (piece.start + i * piece.every, value)
-        for piece in store.series(sweep_id, number, name)
-        for i, value in enumerate(piece.values)
-    ]
 
 
 @router.get("/{number}/log", response_class=PlainTextResponse, responses=answers(404))

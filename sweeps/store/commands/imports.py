@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweeps.errors import SweepStateConflict
+from sweeps.errors import SweepsError, SweepStateConflict
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.commands.reports import name_ids
 from sweeps.store.commands.states import count_trials, lock_sweep, move_sweep, refresh_points
@@ -24,6 +24,10 @@ from sweeps.store.database.rows import sweep_of
 from sweeps.store.database.tables import attempts, metrics, points, sweeps, trials
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ImportRefused(SweepsError):
+    """What was named holds nothing that can be imported."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class ImportedTrial:
     #: (step, value) by name; all belong to the last attempt.
     curves: dict[str, list[tuple[int, float]]]
     step: int
-    num_steps: int
+    #: None where the source does not know how long the whole run is.
+    num_steps: int | None
     diverged_at_step: int | None
     exit_cause: str
     #: At least one, in order.
@@ -239,7 +244,7 @@ def _insert_curves(write: Write, sweep_id: str, attempt_id: int, trial: Imported
     began, ended = (
         _micros(t) for t in (trial.attempts[0].started_at, trial.attempts[-1].finished_at)
     )
-    steps = max(trial.num_steps, 1)
+    steps = max(trial.num_steps or trial.step, 1)
     values = sorted((s, name, v) for name, curve in trial.curves.items() for s, v in curve)
     rows = [
         {

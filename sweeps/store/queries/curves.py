@@ -11,14 +11,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweeps.records import PointCurve
+from sweeps.records import Page, PointCurve, TrialCurves
 from sweeps.store.database.connection import Database
+from sweeps.store.database.paging import Position, Sort, write_cursor
 from sweeps.store.database.tables import attempts, metric_names, metrics, series, trials
 from sweeps.store.queries.thinning import thin
-from sweeps.store.queries.trials import check_exists, trial_row
+from sweeps.store.queries.trials import TRIAL_LISTING, check_exists, trial_row
 from worker.report import Series
 
 Curve = list[tuple[int, float]]
+
+#: Trials whose curves are read at once, and values after which a page of them ends.
+_TRIALS_AT_ONCE = 10
+_MOST_VALUES = 200_000
 
 
 class CurveVerbs(Database):
@@ -72,6 +77,44 @@ class CurveVerbs(Database):
                 if rows := conn.execute(query).all():
                     found[attempt_id] = [(row.step, row.value) for row in rows]
         return found
+
+    def trial_curves(
+        self,
+        sweep_id: str,
+        names: Sequence[str] | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[TrialCurves]:
+        """Return whole curves of a page of trials, by number; None means all names.
+
+        A page has fewer trials than ``limit`` if they hold very many values.
+        """
+        listed = sa.select(trials.c.number, trials.c.point, trials.c.seed).where(
+            trials.c.sweep_id == sweep_id
+        )
+        found: list[TrialCurves] = []
+        num_values = 0
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            rows, after = TRIAL_LISTING.page(
+                conn, listed, sort="number", cursor=cursor, limit=limit
+            )
+            for start in range(0, len(rows), _TRIALS_AT_ONCE):
+                if num_values >= _MOST_VALUES:
+                    last = found[-1].number
+                    after = write_cursor(Sort("number", False), Position(last, last))
+                    break
+                some = rows[start : start + _TRIALS_AT_ONCE]
+                which = trials.c.number.in_([row.number for row in some])
+                curves: dict[int, dict[str, Curve]] = {row.number: {} for row in some}
+                for (number, name), curve in sorted(_curves(conn, sweep_id, which, names).items()):
+                    curves[number][name] = curve
+                    num_values += len(curve)
+                found += [
+                    TrialCurves(row.number, row.point, row.seed, curves[row.number]) for row in some
+                ]
+        return Page(found, after)
 
     def point_curves(
         self, sweep_id: str, name: str, points: Sequence[int], max_points: int = 500
@@ -149,6 +192,14 @@ class CurveVerbs(Database):
             trial_row(conn, sweep_id, number)
             rows = conn.execute(query).all()
         return _joined(rows)
+
+    def recorded_curve(self, sweep_id: str, number: int, name: str) -> Curve:
+        """Return a trial's per-step records of one quantity as (step, value)."""
+        return [
+            (piece.start + i * piece.every, value)
+            for piece in self.series(sweep_id, number, name)
+            for i, value in enumerate(piece.values)
+        ]
 
     def _names(self, sweep_id: str, kind: str) -> list[str]:
         query = sa.select(metric_names.c.name).where(

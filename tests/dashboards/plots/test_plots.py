@@ -15,10 +15,10 @@ import dashboards
 from dashboards.match.plots import implied_rates, match_curves
 from dashboards.plots.sweep import Trend, learning_curves, sensitivity
 from dashboards.plots.trial import layer_curves, metric_curves
-from dashboards.sweep_pages.plots import LAYER_QUANTITIES, METRIC_PLOTS, curve_labels
+from dashboards.sweep_pages.plots import METRIC_PLOTS, curve_labels
 from sweeps.figures.colours import OPTIMIZER_COLOURS, PALETTE
 from sweeps.figures.match import is_inside
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import LAYER_QUANTITIES, quantity
 from sweeps.figures.sweep import MOST_WITH_BARS, Curve, Setting
 from sweeps.match.result import Curves
 from sweeps.records import Point, TrialState

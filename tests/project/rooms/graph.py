@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 #: From the top to the ground: each imports those after it.
-PACKAGES = ("service", "dashboards", "sweeps", "worker", "ndadam")
+PACKAGES = ("ndsweep", "service", "dashboards", "sweeps", "worker", "ndadam")
 
 
 @dataclass

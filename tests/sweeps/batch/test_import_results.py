@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.batch.import_results import ImportRefused, import_results
+from sweeps.batch.import_results import import_results
 from sweeps.batch.plan import Membership, spec_points
 from sweeps.batch.results import AttemptNote, Curves, RunResult, result_path, write_result
 from sweeps.batch.specs import keep_specs, spec_path
@@ -16,6 +16,7 @@ from sweeps.errors import SweepStateConflict
 from sweeps.records import SweepState, TrialState
 from sweeps.spec.presets import read_preset
 from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.store.commands.imports import ImportRefused
 from sweeps.store.store import Store
 from tests.sweeps.batch.batch_cases import spec
 from worker.config.train_config import config_key
