@@ -105,7 +105,8 @@ def admitted(spec: Spec, store: Store, settings: Settings) -> Spec:
     """
     if isinstance(spec, SweepSpec):
         _refuse_own_confirmation(spec)
-        spec = with_package(_with_prior(spec, store))
+        spec = _with_prior(spec, store)
+    spec = with_package(spec)
     refuse_what_cannot_run(spec, store, settings)
     return spec
 
@@ -160,7 +161,7 @@ def refuse_what_cannot_run(spec: AnySpec, store: Store, settings: Settings) -> N
     if isinstance(spec, SweepSpec) and spec.training == EXTERNAL:
         return  # its trials run wherever their agents are
     checks = [_packages_that_workers_lack, _resources_that_never_come]
-    if isinstance(spec, MatchSpec) or spec.training == IMAGES:
+    if spec.training == IMAGES:
         checks += [_data_sets_not_prepared, _corners_that_do_not_fit]
     for check in checks:
         for refusal in check(spec, place):
@@ -174,8 +175,7 @@ def _resources_that_never_come(spec: AnySpec, place: Place) -> Iterator[ApiError
 
 
 def _packages_that_workers_lack(spec: AnySpec, place: Place) -> Iterator[ApiError]:
-    if isinstance(spec, SweepSpec):
-        yield from packages_that_workers_lack(spec, place.trainings)
+    yield from packages_that_workers_lack(spec, place.trainings)
 
 
 def _data_sets_not_prepared(spec: AnySpec, place: Place) -> Iterator[ApiError]:
@@ -267,7 +267,7 @@ _SIZES = frozenset(
 
 def _corners(spec: AnySpec) -> list[Corner]:
     if isinstance(spec, MatchSpec):
-        return [Corner(spec.source_config, "base")]
+        return [Corner(TrainConfig.model_validate(spec.source_config), "base")]
     if not _SIZES & spec.space.keys():
         return [Corner(TrainConfig.model_validate(spec.base), "base")]
     base = spec.base.model_dump(exclude_unset=True)

@@ -1,10 +1,11 @@
 """Specs of registered trainings at submission: metrics and package filled in, workers compared."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from service.contract.errors import ApiError, refused, refused_field
 from service.contract.outputs import DeclaredMetricOut, TrainingOut
+from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
@@ -19,6 +20,8 @@ from worker.config.training import (
     load_training,
 )
 from worker.config.trial_config import FieldError
+
+Spec = TypeVar("Spec", SweepSpec, MatchSpec, SweepSpec | MatchSpec)
 
 
 def is_registered(training: str) -> bool:
@@ -51,8 +54,8 @@ def described(name: str) -> TrainingOut:
     )
 
 
-def with_package(spec: SweepSpec) -> SweepSpec:
-    """Fill in the metrics that a registered training declares, and its package.
+def with_package(spec: Spec) -> Spec:
+    """Fill in a registered training's package, and in a sweep the metrics that it declares.
 
     Raises ApiError 422 where the spec says something else.
     """
@@ -60,6 +63,10 @@ def with_package(spec: SweepSpec) -> SweepSpec:
         return spec
     found = load_training(spec.training)
     package = Package(name=found.package, version=found.version)
+    if spec.package is not None and spec.package != package:
+        raise refused_field(_other_version(spec.package, package))
+    if isinstance(spec, MatchSpec):
+        return spec.model_copy(update={"package": package})
     declared = {name: MetricDeclaration.of(metric) for name, metric in found.metrics.items()}
     for name, asked in spec.metrics.items():
         if declared.get(name) != asked:
@@ -71,8 +78,6 @@ def with_package(spec: SweepSpec) -> SweepSpec:
                     "declared",
                 )
             )
-    if spec.package is not None and spec.package != package:
-        raise refused_field(_other_version(spec.package, package))
     return spec.model_copy(update={"metrics": declared, "package": package})
 
 
@@ -86,7 +91,7 @@ def trainings_of_runner(store: Store) -> Mapping[str, Mapping[str, str]] | None:
 
 
 def packages_that_workers_lack(
-    spec: SweepSpec, on_workers: Mapping[str, Mapping[str, Any]] | None
+    spec: SweepSpec | MatchSpec, on_workers: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[ApiError]:
     """Yield why no worker could run a spec's training, by the newest runner's report."""
     if not is_registered(spec.training):

@@ -10,13 +10,14 @@ from sweeps.match.recorded_curve import RecordedCurve
 from sweeps.spec.model import SpecModel
 from sweeps.spec.validation_messages import explain
 from worker.config.train_config import (
+    OPTIMIZER_FIELDS,
     FieldError,
     Fraction,
     LrSchedule,
     Optimizer,
     Rate,
-    TrainConfig,
 )
+from worker.config.trial_config import TrialConfig
 
 #: Steps at which a schedule is looked at: as many as it may have points.
 _LOOKED_AT = 1_000
@@ -53,17 +54,26 @@ class SourceArm(Arm):
     )
 
 
-def setting_of(config: TrainConfig, *, open_rate: bool = False) -> OptimizerSetting:
+def field_of(config: TrialConfig, name: str, default: Any) -> Any:
+    """A field of a config, or a default where its training has none or it is unset."""
+    found = getattr(config, name) if config.has_field(name) else None
+    return default if found is None else found
+
+
+def setting_of(config: TrialConfig, *, open_rate: bool = False) -> OptimizerSetting:
     """What theory needs to know of a resolved config; vectors' decay only."""
-    rate = config.alpha_v if config.optimizer == "ndadam" else config.lr
-    decays = config.optimizer != "ndadam" and config.decay_on in ("vectors", "all")
+    optimizer = field_of(config, "optimizer", "")
+    used = OPTIMIZER_FIELDS[optimizer]
+    rate = field_of(config, "alpha_v" if optimizer == "ndadam" else "lr", None)
+    decays = optimizer != "ndadam" and field_of(config, "decay_on", "all") in ("vectors", "all")
     return OptimizerSetting(
-        config.optimizer,
+        optimizer,
         lr=None if open_rate else rate,
-        weight_decay=(config.weight_decay or 0.0) if decays else 0.0,
-        momentum=config.momentum or 0.0,
-        nesterov=bool(config.nesterov),
-        betas=config.betas or (0.9, 0.999),
+        weight_decay=field_of(config, "weight_decay", 0.0) if decays else 0.0,
+        # A config may have fields of every optimizer, each with a default.
+        momentum=field_of(config, "momentum", 0.0) if "momentum" in used else 0.0,
+        nesterov=bool(field_of(config, "nesterov", False)) and "nesterov" in used,
+        betas=field_of(config, "betas", (0.9, 0.999)) if "betas" in used else (0.9, 0.999),
     )
 
 
@@ -77,10 +87,12 @@ def refuse_standing_still(factor: Factor, num_steps: int, field: str) -> None:
         )
 
 
-def build_config(base: dict[str, Any], arm: dict[str, Any], side: str) -> TrainConfig:
+def build_config(
+    config: type[TrialConfig], base: dict[str, Any], arm: dict[str, Any], side: str
+) -> TrialConfig:
     """The config of one side; its error names the part of the spec that holds the field."""
     try:
-        return TrainConfig.model_validate({**base, **arm})
+        return config.model_validate({**base, **arm})
     except ValidationError as error:
         first = explain(error)[0]
         where = side if first["path"].split(".")[0] in Arm.model_fields else "base"

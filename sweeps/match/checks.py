@@ -11,22 +11,23 @@ from ndadam.theory.laws import (
     refuse_without_stationary_rate,
 )
 from ndadam.theory.prediction import Criterion, Level
-from worker.config.train_config import FieldError, TrainConfig
+from worker.config.train_config import FieldError, LrSchedule
 
 
 def refuse_unmatchable(
     criterion: Criterion,
-    source: TrainConfig,
+    lr_schedule: LrSchedule,
+    warmup_steps: int,
     source_setting: OptimizerSetting,
     target: OptimizerSetting,
 ) -> None:
     """Raise FieldError if the two sides, or criterion and schedule, have no match."""
-    is_constant = source.lr_schedule == "constant" and not source.warmup_steps
+    is_constant = lr_schedule == "constant" and not warmup_steps
     if criterion == "stationary" and not is_constant:
         raise FieldError(
             "criterion",
             "stationary needs a constant lr_schedule without warm-up, got "
-            f"{source.lr_schedule!r}; use least_squares, equal_rotation, equal_mean or schedule",
+            f"{lr_schedule!r}; use least_squares, equal_rotation, equal_mean or schedule",
         )
     _refuse_target(target)
     if criterion == "stationary":
@@ -37,11 +38,11 @@ def refuse_unmatchable(
             "schedule is measured for ndadam as target, whose norms do not lag; got target "
             f"{target.optimizer!r}",
         )
-    if criterion == "schedule" and source.warmup_steps:
+    if criterion == "schedule" and warmup_steps:
         raise FieldError(
             "base.warmup_steps",
             "with criterion schedule a warm-up must be part of lr_schedule's points, got "
-            f"warmup_steps = {source.warmup_steps}",
+            f"warmup_steps = {warmup_steps}",
         )
 
 

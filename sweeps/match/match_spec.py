@@ -8,7 +8,14 @@ import math
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from ndadam.matching.plan import MatchPlan, default_criterion, default_window
 from ndadam.matching.verdict import burn_in_steps
@@ -26,6 +33,7 @@ from sweeps.match.arms import (
     Arm,
     SourceArm,
     build_config,
+    field_of,
     refuse_standing_still,
     setting_of,
 )
@@ -38,11 +46,19 @@ from sweeps.match.checks import (
 )
 from sweeps.match.comparison import Compare, refuse_unmeasured
 from sweeps.match.recorded_curve import MOST_RECORDS, refuse_other_runs
-from sweeps.spec.declarations import TrialLimits
+from sweeps.spec.declarations import Package, TrialLimits
 from sweeps.spec.model import Label, Notes, SpecModel
 from sweeps.spec.sweep_spec import Budget, Resources
+from sweeps.spec.training_fields import (
+    BaseConfig,
+    Training,
+    known_training,
+    without_unset_training,
+)
 from worker.config.schedules import build_schedule
-from worker.config.train_config import FieldError, SchedulePoints, TrainConfig
+from worker.config.train_config import FieldError, LrSchedule, SchedulePoints, TrainConfig
+from worker.config.training import EXTERNAL, IMAGES, load_training
+from worker.config.trial_config import TrialConfig
 
 __all__ = ["Arm", "MatchSpec", "setting_of"]
 
@@ -54,7 +70,12 @@ class MatchSpec(SpecModel):
     """One match: a source, a target with one open learning rate, and what both train."""
 
     name: Label = Field(description="A label for people; the match's id is what identifies it.")
-    base: TrainConfig = Field(
+    training: Training = Field(
+        IMAGES,
+        description="What a trial runs: images, or a registered training whose config has "
+        "optimizer, steps and the rates of both optimizers.",
+    )
+    base: BaseConfig = Field(
         description="What both optimizers share: what is trained, steps, lr_schedule, seed. "
         "bn_scale, if unset, is the source's."
     )
@@ -107,6 +128,9 @@ class MatchSpec(SpecModel):
     )
     budget: Budget = Field(default_factory=Budget, description="Limits of the whole match.")
     limits: TrialLimits = Field(default_factory=TrialLimits, description="Limits of one trial.")
+    package: Package | None = Field(
+        None, description="Where a registered training comes from; set at submission."
+    )
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the match by."
     )
@@ -119,23 +143,25 @@ class MatchSpec(SpecModel):
         return self.base.model_dump(exclude_unset=True)
 
     @cached_property
-    def source_config(self) -> TrainConfig:
+    def source_config(self) -> TrialConfig:
         """The resolved config of the source, at base.seed."""
-        return build_config(self._shared, self.source.fields(), "source").resolved()
+        fields = self.source.fields()
+        return build_config(type(self.base), self._shared, fields, "source").resolved()
 
-    def target_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
+    def target_config(self, rate: float, points: SchedulePoints | None = None) -> TrialConfig:
         """The resolved config of the target at a learning rate, at base.seed.
 
         ``points`` replaces the schedule of its weight vectors; that of alpha_s stays.
         """
-        shared = {**self._shared, "bn_scale": self.source_config.bn_scale}
-        arm = {**self.target.fields(), self.rate_name: rate}
-        if points is not None:
-            arm.setdefault("alpha_s_schedule", self.source_config.lr_schedule)
-            shared["lr_schedule"] = points
-        return build_config(shared, arm, "target").resolved()
+        shared, arm = dict(self._shared), {**self.target.fields(), self.rate_name: rate}
+        if isinstance(self.source_config, TrainConfig):
+            shared["bn_scale"] = self.source_config.bn_scale
+            if points is not None:
+                arm.setdefault("alpha_s_schedule", self.source_config.lr_schedule)
+                shared["lr_schedule"] = points
+        return build_config(type(self.base), shared, arm, "target").resolved()
 
-    def calibration_config(self, rate: float, points: SchedulePoints | None = None) -> TrainConfig:
+    def calibration_config(self, rate: float, points: SchedulePoints | None = None) -> TrialConfig:
         """The target as calibration runs train it: shorter where ``calibration_steps`` says so.
 
         A short run takes a beta2 that forgets as fast as the source does, because the stationary
@@ -145,7 +171,7 @@ class MatchSpec(SpecModel):
         if self.calibration_steps is None:
             return config
         changed: dict[str, Any] = {"steps": self.calibration_steps}
-        if self.target.optimizer == "ndadam":
+        if self.target.optimizer == "ndadam" and config.has_field("betas"):
             changed["betas"] = self.calibration_betas
         return config.model_copy(update=changed)
 
@@ -159,7 +185,7 @@ class MatchSpec(SpecModel):
         """The steps that a calibration run is judged by."""
         if self.calibration_steps is None:
             return self.chosen_window()
-        if self.target.optimizer == "ndadam":
+        if self.target.optimizer == "ndadam" and self.base.has_field("betas"):
             return burn_in_steps(self.calibration_betas), self.calibration_steps
         wait = SETTLING_TIMES * relaxation_steps(self.source_setting)
         return math.ceil(wait), self.calibration_steps
@@ -171,13 +197,23 @@ class MatchSpec(SpecModel):
 
     @property
     def num_steps(self) -> int:
-        steps = self.source_config.steps
-        assert steps is not None
+        steps = field_of(self.source_config, "steps", None)
+        assert isinstance(steps, int)
         return steps
 
     @property
+    def lr_schedule(self) -> LrSchedule:
+        """The schedule that both share; constant where a training has none."""
+        found: LrSchedule = field_of(self.source_config, "lr_schedule", "constant")
+        return found
+
+    @property
+    def warmup_steps(self) -> int:
+        return int(field_of(self.source_config, "warmup_steps", 0))
+
+    @property
     def is_constant(self) -> bool:
-        return self.source_config.lr_schedule == "constant" and not self.source_config.warmup_steps
+        return self.lr_schedule == "constant" and not self.warmup_steps
 
     def chosen_criterion(self) -> Criterion:
         return self.criterion or default_criterion(is_constant=self.is_constant)
@@ -229,13 +265,11 @@ class MatchSpec(SpecModel):
 
     def factor(self) -> Factor:
         """The schedule that both share."""
-        config = self.source_config
-        assert config.lr_schedule is not None
         return build_schedule(
-            config.lr_schedule,
+            self.lr_schedule,
             num_steps=self.num_steps,
             steps_per_epoch=1,  # cosine_epoch, which alone needs it, is refused
-            warmup_steps=config.warmup_steps,
+            warmup_steps=self.warmup_steps,
         )
 
     def seeds(self) -> list[int]:
@@ -267,9 +301,52 @@ class MatchSpec(SpecModel):
         return value
 
     @field_serializer("base")
-    def _what_was_set(self, base: TrainConfig) -> dict[str, Any]:
+    def _what_was_set(self, base: TrialConfig) -> dict[str, Any]:
         # Written out, what base leaves open would be refused here: it belongs to the two arms.
         return base.model_dump(mode="json", exclude_unset=True)
+
+    @field_validator("training")
+    @classmethod
+    def _training_is_known(cls, training: str) -> str:
+        return known_training(training)
+
+    @model_serializer(mode="wrap")
+    def _without_what_older_specs_lack(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        return without_unset_training(handler(self))
+
+    @model_validator(mode="after")
+    def _training_has_two_optimizers(self) -> Self:
+        if self.training == EXTERNAL:
+            raise FieldError(
+                "training",
+                "training must not be 'external': a match records every step of its trials, and "
+                "they run here",
+            )
+        if self.training == IMAGES:
+            return self
+        needed = ["optimizer", "steps", rate_name(self.source.optimizer), self.rate_name]
+        for name in needed:
+            if not self.base.has_field(name):
+                raise FieldError(
+                    "training",
+                    f"training {self.training!r} cannot be matched: a match sets {name}, and its "
+                    "config has no such field",
+                )
+        if self.chosen_criterion() == "schedule":
+            raise FieldError(
+                "criterion",
+                "criterion schedule gives the target a schedule of its own, which only training "
+                f"'images' takes; got training {self.training!r}",
+            )
+        if self.resources.trials_per_gpu > 1:
+            raise FieldError(
+                "resources.trials_per_gpu",
+                f"resources.trials_per_gpu must be 1 for training {self.training!r}, whose trials "
+                f"cannot share a process; got {self.resources.trials_per_gpu}",
+            )
+        return self
 
     @model_validator(mode="after")
     def _rate_is_open(self) -> Self:
@@ -283,7 +360,7 @@ class MatchSpec(SpecModel):
 
     @model_validator(mode="after")
     def _both_can_be_trained(self) -> Self:
-        if self.base.steps is None:
+        if isinstance(self.base, TrainConfig) and self.base.steps is None:
             raise FieldError(
                 "base.steps",
                 "a match needs its length in steps, because its window counts them; set "
@@ -293,9 +370,8 @@ class MatchSpec(SpecModel):
         last_seed = self.base.seed + self.replicates + 3 * self.calibration_replicates + fresh
         if last_seed >= 2**31:
             raise FieldError("base.seed", f"base.seed is too large, got {self.base.seed}")
-        config = self.source_config
         self.target_config(1.0)
-        if config.lr_schedule == "cosine_epoch":
+        if self.lr_schedule == "cosine_epoch":
             raise FieldError(
                 "base.lr_schedule",
                 "lr_schedule must be constant, cosine or points in a match, got 'cosine_epoch' "
@@ -319,17 +395,24 @@ class MatchSpec(SpecModel):
     def _records_are_those_of_the_run(self) -> Self:
         curve = self.source.curve
         if curve is not None:
-            is_cosine = self.source_config.lr_schedule == "cosine"
+            is_cosine = self.lr_schedule == "cosine"
             refuse_other_runs(curve, self.num_steps, self.source_setting, is_cosine=is_cosine)
         if self.compare is not None:
-            refuse_unmeasured(self.compare, self.source_config.validation_fraction)
+            refuse_unmeasured(self.compare, field_of(self.base, "validation_fraction", 1.0))
+            metrics = [] if self.training == IMAGES else [*load_training(self.training).metrics]
+            if metrics and self.compare.metric not in metrics:
+                raise FieldError(
+                    "compare.metric",
+                    f"compare.metric must be a metric of training {self.training!r} "
+                    f"({', '.join(metrics)}), got {self.compare.metric!r}",
+                )
         return self
 
     @model_validator(mode="after")
     def _it_can_end_well(self) -> Self:
         criterion, window = self.chosen_criterion(), self.chosen_window()
         source, target = self.source_setting, self.target_setting
-        refuse_unmatchable(criterion, self.source_config, source, target)
+        refuse_unmatchable(criterion, self.lr_schedule, self.warmup_steps, source, target)
         if self.calibration_steps is not None:
             refuse_short_calibration(
                 self.calibration_steps,

@@ -18,7 +18,8 @@ from sweeps.match.match_spec import MatchSpec
 from sweeps.match.runs import Ending, MatchRuns, TrialRun
 from sweeps.records import Trial, TrialState
 from sweeps.search.protocol import Finished, Proposal, TrialReader, Wait
-from worker.config.train_config import SchedulePoints, TrainConfig
+from worker.config.train_config import SchedulePoints
+from worker.config.trial_config import TrialConfig
 from worker.report import Measurement
 
 
@@ -58,7 +59,7 @@ def comparison_proposals(
     ]
 
 
-def _source(spec: MatchSpec) -> tuple[int, dict[str, Any], TrainConfig]:
+def _source(spec: MatchSpec) -> tuple[int, dict[str, Any], TrialConfig]:
     """Point, params and config of the source."""
     return 0, {"optimizer": spec.source.optimizer}, spec.source_config
 
@@ -67,7 +68,7 @@ def _target_params(spec: MatchSpec, rate: float) -> dict[str, Any]:
     return {"optimizer": spec.target.optimizer, spec.rate_name: rate}
 
 
-def _with_seed(config: TrainConfig, seed: int) -> TrainConfig:
+def _with_seed(config: TrialConfig, seed: int) -> TrialConfig:
     return config.model_copy(update={"seed": seed})
 
 

@@ -7,10 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    PlainValidator,
-    SerializeAsAny,
     SerializerFunctionWrapHandler,
-    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -43,13 +40,18 @@ from sweeps.spec.declarations import (
 from sweeps.spec.domains import Domain, Finite
 from sweeps.spec.model import MAX_TRIALS, Count, Label, Notes, Positive, SpecModel, Steps
 from sweeps.spec.text import load_spec_text
+from sweeps.spec.training_fields import (
+    BaseConfig,
+    Training,
+    known_training,
+    without_unset_training,
+)
 from sweeps.spec.validation_messages import explain, in_words, shown
 from worker.config.train_config import TrainConfig
 from worker.config.training import (
     EXTERNAL,
     FIXED_METRICS,
     IMAGES,
-    config_class,
     is_test,
     load_training,
 )
@@ -182,20 +184,6 @@ class Budget(SpecModel):
     steps: Steps | None = Field(None, description="Optimizer steps of all trials together.")
 
 
-def _config_of_training(values: Any, info: ValidationInfo) -> TrialConfig:
-    """Validate ``base`` by the class of the training, which stands before it."""
-    # Where the training itself is refused, one sentence about it is enough.
-    training = info.data.get("training", EXTERNAL)
-    return config_class(training).partial(values)
-
-
-#: Of the class of the spec's training; the schema shows that of the built-in one.
-BaseConfig = Annotated[
-    SerializeAsAny[TrialConfig],
-    PlainValidator(_config_of_training, json_schema_input_type=TrainConfig),
-]
-
-
 class SweepSpec(SpecModel):
     """One sweep: a fixed base config, the fields that vary, the search and its budget.
 
@@ -203,7 +191,7 @@ class SweepSpec(SpecModel):
     """
 
     name: Label = Field(description="A label for people; the id identifies the sweep.")
-    training: Annotated[str, Field(strict=True, min_length=1, max_length=100)] = Field(
+    training: Training = Field(
         IMAGES,
         description="What a trial runs: images, a training that a package registers, or external "
         "for trials that agents run.",
@@ -268,11 +256,7 @@ class SweepSpec(SpecModel):
     @field_validator("training")
     @classmethod
     def _is_known(cls, training: str) -> str:
-        try:
-            config_class(training)
-        except FieldError as error:
-            raise FieldError("", str(error)) from error
-        return training
+        return known_training(training)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -304,12 +288,7 @@ class SweepSpec(SpecModel):
     def _without_what_older_specs_lack(
         self, handler: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
-        """Leave out fields of own trainings where they are unset: older specs stay the same."""
-        values: dict[str, Any] = handler(self)
-        for name, default in (("training", IMAGES), ("metrics", {}), ("package", None)):
-            if values.get(name) == default:
-                values.pop(name, None)
-        return values
+        return without_unset_training(handler(self))
 
     def known_metrics(self) -> dict[str, MetricDeclaration]:
         """Return the metrics that the training declares, by name; {} where any may be reported."""

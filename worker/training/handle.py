@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from worker.checkpoints.report_journal import ReportJournal
 from worker.checkpoints.saved_folders import SavedFolders
 from worker.config.training import FRACTIONS, Metric
-from worker.report import Measurement, Report, Status
+from worker.report import Measurement, Report, Series, Status
 
 if TYPE_CHECKING:
     from torch import nn
@@ -133,6 +133,8 @@ class Run:
             self._step = step
             if step > self._reported:
                 self._take(step, values)
+            elif self._recording is not None:
+                self._recording.take_series()  # reported by an earlier attempt too
             if self._stop_is_due():
                 self._was_told = True
                 raise Stopped
@@ -195,7 +197,14 @@ class Run:
 
         if self._recording is not None:
             self._recording.detach()
-        self._recording = Recording(model, optimizer, every, probe, self._restored)
+        self._recording = Recording(
+            model,
+            optimizer,
+            every,
+            probe=probe,
+            measurement=self.measurement,
+            resumed=self._restored,
+        )
 
     def should_stop(self) -> bool:
         """Whether the trial was asked to stop: write a checkpoint and return."""
@@ -229,7 +238,8 @@ class Run:
             stopped = self._over or (self._was_told and not is_whole)
             last = max(self._step, self._reported)
             if not stopped and last >= 0:
-                self._record(last, {}, "complete")
+                whole = self._recording.final_metrics() if self._recording is not None else {}
+                self._record(last, whole, "complete")
 
     # --- Inside -----------------------------------------------------------------------------------
 
@@ -245,14 +255,20 @@ class Run:
 
     def _record(self, step: int, values: dict[str, float], status: Status) -> None:
         found: dict[str, Any] = {}
+        series: dict[str, Series] = {}
+        if self._recording is not None:
+            series = self._recording.take_series()
         if self._owes_provenance or status != "running":
             found = self._provenance()
+            if self._recording is not None:
+                found |= self._recording.provenance()
             self._owes_provenance = False
         report = Report(
             step=step,
             num_steps=self.num_steps,
             status=status,
             metrics=values,
+            series=series,
             diverged_at_step=step if status == "diverged" else None,
             provenance=found,
         )

@@ -32,7 +32,9 @@ class Dynamics:
     ) -> None:
         self._meter = LayerMeter(config, model, optimizer)
         self._recorder = (
-            Recorder(config, model, optimizer, measurement, batch) if measurement else None
+            Recorder(model, optimizer, measurement, probed(config, model, batch))
+            if measurement
+            else None
         )
 
     def before_step(self, step: int, report_step: int) -> None:
@@ -111,19 +113,21 @@ class Recorder:
 
     def __init__(
         self,
-        config: TrainConfig,
         model: nn.Module,
         optimizer: Optimizer,
         measurement: Measurement,
-        batch: Batch,
+        found: ProbeResult | None,
     ) -> None:
+        """Attach to ``optimizer``. ``found``: which vectors count; None = all."""
         self._measurement = measurement
-        found = probed(config, model, batch)
-        self.probed = {
-            "counts": found.counts(),
-            "layers": found.layer_classes(),
-            "limited_by_eps": list(found.limited_by_eps),
-        }
+        #: What the probe found, for provenance.
+        self.probed: dict[str, Any] = {}
+        if found is not None:
+            self.probed = {
+                "counts": found.counts(),
+                "layers": found.layer_classes(),
+                "limited_by_eps": list(found.limited_by_eps),
+            }
         self._effective = EffectiveLR(
             model,
             optimizer,
@@ -176,6 +180,10 @@ class Recorder:
             metrics |= {"kappa": balance.kappa, "balance_residual": balance.residual}
             metrics |= {f"kappa/{layer}": value for layer, value in balance.layers.items()}
         return metrics
+
+    def detach(self) -> None:
+        """Record no more."""
+        self._effective.detach()
 
     def state(self) -> dict[str, Any]:
         return self._effective.state_dict()

@@ -262,3 +262,34 @@ def test_trainings_are_listed_with_their_fields_and_metrics(
     assert found["external"]["package"] is None
     assert (refused["version"], refused["config"]) == ("1.2", {})
     assert refused["error"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_a_match_names_its_package_too(client: TestClient, tmp_path: Path, store: Store) -> None:
+    spec = {
+        "name": "own",
+        "training": "mine",
+        "base": {"steps": 600},
+        "source": {"optimizer": "sgd", "lr": 0.2, "weight_decay": 0.05},
+        "target": {"optimizer": "ndadam", "betas": [0.0, 0.95]},
+        "level": "step",
+    }
+    fields = """steps: int = 600
+        optimizer: str = "sgd"
+        lr: float = 0.1
+        alpha_v: float = 0.1
+        weight_decay: float = 0.0
+        betas: tuple[float, float] = (0.9, 0.99)
+    """
+    with on_path(write_package(tmp_path, DESCENT.replace("steps: int = 20", fields))):
+        made = client.post("/api/v1/matches", json=spec)
+        match = made.json()["id"]
+        pages = [client.get(f"/matches/{match}{part}").status_code for part in ("", *PARTS)]
+        workers_have(store)
+        refused = client.post("/api/v1/matches", json=spec)
+
+    assert made.json()["spec"]["package"] == {"name": "my-package", "version": "1.2"}
+    assert pages == [200] * len(pages)
+    assert (refused.status_code, refused.json()["error"]) == (422, "TrainingNotInstalled")
+
+
+PARTS = ("/parts/overview", "/parts/verdict", "/parts/details", "/parts/trials")
