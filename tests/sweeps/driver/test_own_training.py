@@ -27,12 +27,14 @@ SOURCE = """
         rate: float = 0.1
         steps: int = 20
         pause: float = 0.0
-        way: Literal["plain", "raise", "exit", "nothing", "nan"] = "plain"
+        way: Literal["plain", "raise", "exit", "nothing", "nan", "hang"] = "plain"
 
     @ndsweep.training(metrics={"loss": ndsweep.Metric("minimize")})
     def train(config: Config, run: ndsweep.Run) -> None:
         if config.way == "nothing":
             return
+        while config.way == "hang":
+            time.sleep(1)
         run.num_steps = config.steps
         folder, start = run.restore(), 0
         if folder is not None:
@@ -81,6 +83,8 @@ def test_functions_are_trained_in_every_way_that_they_may_end(stack: Stack) -> N
     sweep = stack.submit(own(space={"way": ways}))
     many = stack.submit(own(base={"steps": 3000}))
     other = stack.submit(own(version="1.3"))
+    hang = {"way": {"kind": "choice", "values": ["hang"]}}
+    hangs = stack.submit(own(space=hang, limits={"wall_seconds": 2.0}))
     ended = stack.finish(sweep)
     trials = {str(trial.params["way"]): trial for trial in stack.trials(sweep)}
 
@@ -109,6 +113,9 @@ def test_functions_are_trained_in_every_way_that_they_may_end(stack: Stack) -> N
         curve = stack.store.metrics(many, trial.number, ["loss"], max_points=10_000)["loss"]
         assert [step for step, _ in curve] == list(range(1, 3001))
         assert trial.state == TrialState.COMPLETE
+
+    stack.finish(hangs)
+    assert [trial.exit_cause for trial in stack.trials(hangs)] == ["limit: 2 s of wall time"]
 
     stack.finish(other)
     for trial in stack.trials(other):
