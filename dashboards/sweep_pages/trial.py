@@ -1,6 +1,7 @@
 """The page of one trial."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,14 @@ from dashboards.sweep_pages.overview import Fact, resources_text
 from dashboards.sweep_pages.plots import METRIC_PLOTS
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
-from dashboards.wording.formatting import caption, config_value, duration, number, quantity_value
+from dashboards.wording.formatting import (
+    caption,
+    config_value,
+    duration,
+    number,
+    quantity_value,
+    upper_first,
+)
 from dashboards.wording.sweep_facts import (
     StoreDep,
     address,
@@ -26,6 +34,7 @@ from dashboards.wording.sweep_facts import (
 from sweeps.figures.quantities import LAYER_QUANTITIES, quantity
 from sweeps.records import Attempt, Sweep, Trial
 from sweeps.store.store import Store
+from worker.config.training import IMAGES
 
 #: (sweep id, trial number) -> the end of the trial's log.
 ReadLog = Callable[[str, int], str]
@@ -100,11 +109,7 @@ def trial_page(
         section_address="/matches" if sweep.kind == "match" else "/",
         events=f"/api/v1/sweeps/{sweep.id}/events?after={seen}",
         is_over=trial.state.is_finished(),
-        metric_plots=[
-            (key, caption)
-            for key, (caption, members) in METRIC_PLOTS.items()
-            if names.intersection(members)
-        ],
+        metric_plots=_metric_plots(sweep, names),
         layer_plots=[
             (stem, caption(stem))
             for stem in LAYER_QUANTITIES
@@ -123,6 +128,28 @@ def trial_part(sweep_id: str, number: int, store: Store = StoreDep) -> HTMLRespo
     """State and figures of one trial."""
     sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
     return page("sweep/trial.html", **_overview(sweep, trial))
+
+
+#: Plots of metrics that a training of one's own reports; a page with more would not be read.
+_MOST_PLOTS = 12
+#: Metrics whose name can stand in an address.
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def _metric_plots(sweep: Sweep, names: Collection[str]) -> list[tuple[str, str]]:
+    """Key and caption of each plot: known metrics together, others of own trainings apart."""
+    known = {name for _, members in METRIC_PLOTS.values() for name in members}
+    own = sorted(n for n in names if n not in known and _PLAIN_NAME.fullmatch(n))
+    # What images report beside these is about a whole run, not over steps.
+    shown = [] if sweep.training == IMAGES else own[:_MOST_PLOTS]
+    return [
+        *(
+            (key, title)
+            for key, (title, members) in METRIC_PLOTS.items()
+            if not set(members).isdisjoint(names)
+        ),
+        *((name, upper_first(quantity(name, sweep.metrics).name)) for name in shown),
+    ]
 
 
 def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:

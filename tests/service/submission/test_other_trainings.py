@@ -112,6 +112,7 @@ def test_every_route_and_page_answers(client: TestClient, sweep: str) -> None:
     }
 
     assert {path: got.text for path, got in found.items() if got.status_code != 200} == {}
+    assert f"/plots/metric/{metric}" in found["/sweeps/{id}/trials/0"].text
 
 
 def test_its_analysis_assumes_no_optimizer(client: TestClient, sweep: str) -> None:
