@@ -199,9 +199,11 @@ def main(arguments: list[str] | None = None) -> int:
     add_store(parser)
     parser.add_argument("--home", type=Path, required=True, help="NDSWEEP_HOME")
     parser.add_argument("--lease", type=float, default=LEASE, help="seconds until it may be taken")
+    parser.add_argument("--parent", type=int, help="process id of the runner, to leave with it")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    parent = os.getppid()
+    # Given, because it may have died before this line.
+    parent = options.parent or os.getppid()
     store = Store(options.store)
     driver = ExternalDriver(
         store, options.home, f"{socket.gethostname()}-{os.getpid()}-agents", options.lease

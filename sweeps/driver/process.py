@@ -166,6 +166,7 @@ class ExternalProcess:
         logs.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "sweeps.driver.external_driver"]
         command += ["--home", str(self._settings.home), "--lease", str(self._lease)]
+        command += ["--parent", str(os.getpid())]
         with (logs / "drivers.log").open("ab") as output:
             self._process = subprocess.Popen(
                 command,

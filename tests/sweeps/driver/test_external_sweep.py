@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sweeps.driver.external_driver import ExternalDriver
@@ -22,6 +23,7 @@ from sweeps.store.commands.agent_requests import (
     Tell,
 )
 from sweeps.store.store import Store
+from tests.sweeps.stack import Stack, until
 
 PATIENCE = 60.0
 SPACE = {"x": {"kind": "float", "low": 0.0, "high": 1.0}}
@@ -353,3 +355,50 @@ def test_it_leaves_when_told(agents: Agents) -> None:
     thread.join(PATIENCE)
 
     assert agents.sweep().state == SweepState.QUEUED
+
+
+@pytest.mark.stack
+def test_a_runner_without_a_cluster_drives_sweeps_of_agents(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, ["--lease", "3"])
+    agents = Agents(stack.store, tmp_path)
+    agents.submit(num_points=3)
+    try:
+        stack.start_runner()
+        until(lambda: agents.sweep().trials["waiting"], "trials wait")
+        (first, second) = agents.ask(2)
+        (driver,) = _external_drivers(stack)
+        driver.kill()
+        agents.tell(first)
+        until(lambda: _external_drivers(stack) not in ([], [driver]), "another driver starts")
+        # Without its runner it leaves, and what agents have stays with them.
+        (driver,) = _external_drivers(stack)
+        assert stack.runner is not None
+        stack.runner.kill()
+        stack.runner.wait()
+        until(lambda: not driver.is_running(), "an orphan ends")
+        assert agents.sweep().trials["running"] == 1
+        stack.start_runner()
+        agents.tell(second)
+        until(lambda: agents.sweep().trials["complete"] == 2, "endings are known")
+        (third,) = agents.ask()
+        agents.tell(third)
+        until(lambda: agents.sweep().state.is_finished(), "the sweep ends")
+        assert agents.sweep().state == SweepState.COMPLETE
+        stack.stop_runner()
+        assert _external_drivers(stack) == []
+    finally:
+        stack.kill_runner()
+        for left in _external_drivers(stack):
+            left.kill()
+        stack.store.close()
+
+
+def _external_drivers(stack: Stack) -> list[psutil.Process]:
+    """Live processes that drive sweeps of agents in this store."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        is_alive = process.info["status"] != psutil.STATUS_ZOMBIE
+        if is_alive and "sweeps.driver.external_driver" in words and str(stack.home) in words:
+            found.append(process)
+    return found

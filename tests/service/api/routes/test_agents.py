@@ -76,6 +76,25 @@ def test_a_sweep_from_the_first_question_to_its_end(client, sweep):
         assert client.get(address).status_code == 200, address
 
 
+def test_the_best_point_is_confirmed_on_fresh_seeds_and_the_sweep_extended(client, sweep):
+    def run_all(address):
+        while (answer := ask(client, address))["trials"]:
+            (trial,) = answer["trials"]
+            told = {"lease": trial["lease"]["token"], "state": "complete"}
+            told["metrics"] = {"loss": trial["params"]["x"]}
+            client.post(f"{address}/trials/{trial['number']}/tell", json=told)
+        return client.get(address).json()
+
+    run_all(sweep)
+    answer = client.post(f"{sweep}/confirm", json={"points": 1, "replicates": 2})
+    assert answer.status_code == 201, answer.text
+    confirming = run_all(answer.headers["location"])
+    assert (confirming["state"], confirming["trials"]["complete"]) == ("complete", 2)
+    assert confirming["best"]["label"] == "confirmed on fresh seeds"
+    assert client.post(f"{sweep}/extend", json={"num_points": 6}).status_code == 200
+    assert run_all(sweep)["trials"]["complete"] == 6
+
+
 def test_a_question_may_be_repeated(client, sweep):
     first, again = (
         client.post(f"{sweep}/ask", json=WAIT, headers={"Idempotency-Key": "k"}).json()
