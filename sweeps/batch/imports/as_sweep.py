@@ -341,7 +341,7 @@ def _imported(found: Found, run: _Run, point: int) -> ImportedTrial:
 
 def _counts(runs: Sequence[_Run], points: Mapping[str, Any]) -> str:
     states = Counter(run.trial.state.value for run in runs)
-    listed = ", ".join(f"{count} {state}" for state, count in states.items())
+    listed = ", ".join(f"{count:,} {state}" for state, count in states.items())
     return f"{counted(len(runs), 'trial')} of {counted(len(points), 'point')}: {listed}"
 
 

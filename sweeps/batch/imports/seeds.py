@@ -29,17 +29,19 @@ def with_seeds(
             old = named.get(place)
             if old is None or _rank(trial) >= _rank(old):
                 named[place] = trial
-    kept = {id(trial): seed for (_, seed), trial in named.items()}
-    taken = {place for place in named}
+    kept = {id(trial) for trial in named.values()}
+    taken = set(named)
+    free: Counter[str] = Counter()
     found = []
     for trial, key, number in zip(trials, keys, numbers, strict=True):
         if number is not None:
             if id(trial) in kept:
                 found.append((trial, number))
             continue
-        seed = next(n for n in range(_MOST) if (key, n) not in taken)
-        taken.add((key, seed))
-        found.append((trial, seed))
+        while (key, free[key]) in taken:
+            free[key] += 1
+        taken.add((key, free[key]))
+        found.append((trial, free[key]))
     return (found, *_words(trials, keys, found))
 
 
@@ -48,7 +50,7 @@ def _rank(trial: FoundTrial) -> int:
 
 
 def _numbers_of(seeds: Sequence[Any]) -> list[int | None]:
-    """Seeds as numbers from 0 to 2^31 - 1; if any is none, all are numbered as they come."""
+    """Seeds from 0 to 2^31 - 1; if any is something else, all are numbered as they come."""
     known = [seed for seed in seeds if seed is not None]
     if all(type(seed) is int and 0 <= seed < _MOST for seed in known):
         return list(seeds)
@@ -67,7 +69,7 @@ def _words(
     if counts:
         several = counts[0] if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
         taken.append(
-            f"intervals for {len(counts)} of {counted(len(set(keys)), 'point')}, of {several} "
+            f"intervals for {len(counts):,} of {counted(len(set(keys)), 'point')}, of {several} "
             "complete trials each"
         )
     else:

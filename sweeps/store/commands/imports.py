@@ -18,7 +18,7 @@ from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.commands.reports import name_ids
 from sweeps.store.commands.states import count_trials, lock_sweep, move_sweep, refresh_points
 from sweeps.store.commands.sweeps import insert_sweep, insert_tags, new_sweep, sweep_by_id
-from sweeps.store.commands.trials import insert_new
+from sweeps.store.commands.trials import insert_new, insert_values
 from sweeps.store.database.connection import Database, Write, json_safe, plain_text
 from sweeps.store.database.rows import sweep_of
 from sweeps.store.database.tables import attempts, metrics, points, sweeps, trials
@@ -175,6 +175,7 @@ def _add(write: Write, sweep_id: str, found: Sequence[ImportedTrial]) -> tuple[i
 def _insert_point(write: Write, sweep_id: str, trial: ImportedTrial) -> None:
     row = {"sweep_id": sweep_id, "number": trial.point, "params": json_safe(trial.params), "n": 0}
     write.conn.execute(insert_new(write, points), [row])
+    insert_values(write, "point", [row])
 
 
 def _insert_trial(write: Write, sweep_id: str, number: int, trial: ImportedTrial) -> None:
@@ -191,6 +192,7 @@ def _insert_trial(write: Write, sweep_id: str, number: int, trial: ImportedTrial
         "created_at": _micros(trial.attempts[0].started_at),
     }
     write.conn.execute(sa.insert(trials).values(row | _outcome(trial)))
+    insert_values(write, "trial", [row])
     _insert_attempts(write, sweep_id, number, trial)
     _announce(write, sweep_id, number, trial.point, trial)
 

@@ -190,10 +190,11 @@ def _insert_points(write: Write, sweep_id: str, new: Sequence[NewTrial]) -> None
     ]
     if rows:
         write.conn.execute(insert_new(write, points), rows)
-        _insert_values(write, "point", rows)
+        insert_values(write, "point", rows)
 
 
-def _insert_values(write: Write, owner: Owner, rows: Sequence[dict[str, Any]]) -> None:
+def insert_values(write: Write, owner: Owner, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert the sampled values of rows of trials or points, by which listings are sorted."""
     values = [value for row in rows for value in value_rows(owner, row)]
     if values:
         write.conn.execute(insert_new(write, param_values), values)
@@ -213,7 +214,7 @@ def _insert_trials(
         rows.append(_trial_row(write, sweep, sweep.next_trial + len(rows), trial))
     if rows:
         write.conn.execute(sa.insert(trials), rows)
-        _insert_values(write, "trial", rows)
+        insert_values(write, "trial", rows)
         write.conn.execute(
             sa.update(sweeps)
             .where(sweeps.c.id == sweep.id)

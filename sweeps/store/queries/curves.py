@@ -22,7 +22,7 @@ from worker.report import Series
 Curve = list[tuple[int, float]]
 
 #: Trials whose curves are read at once, and values after which a page of them ends.
-_TRIALS_AT_ONCE = 10
+_TRIALS_AT_ONCE = 50
 _MOST_VALUES = 200_000
 
 
@@ -218,6 +218,8 @@ def _curves(
     column: sa.Column[Any] = metrics.c.value,
 ) -> dict[tuple[int, str], Curve]:
     """Return (trial number, name) -> curve over the trial's attempts, of the values' column."""
+    if names is not None and not names:
+        return {}
     wanted = sa.select(metric_names.c.id, metric_names.c.name).where(
         metric_names.c.sweep_id == sweep_id, metric_names.c.kind == "metric"
     )

@@ -289,6 +289,6 @@ def test_watch_shows_what_was_confirmed_and_what_mattered(ndsweep, trained, stor
     second = ndsweep("watch", confirming.id).stdout
 
     assert f"point 0 confirmed by sweep {confirming.id}" in first
-    assert "11.00 (11.00 to 11.00)" in first
+    assert "11.00 (11.00 to 11.00)" in " ".join(first.split())
     assert "importance: alpha_v 75 %, alpha_s 25 %" in second
     assert "ranks agree with the end by 0.80" in second

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sweeps.errors import SweepStateConflict
-from sweeps.records import PointCurve, TrialReports, TrialState
+from sweeps.records import PointCurve, TrialCurves, TrialReports, TrialState
 from sweeps.store.queries.thinning import thin
 from sweeps.store.store import Store
 from tests.sweeps.store_cases import claimed, report, trial
@@ -126,6 +126,35 @@ def test_point_curves_are_means_over_seeds(store: Store) -> None:
     ]
     thinned = store.point_curves(claim.sweep_id, "loss", [0], max_points=1)
     assert thinned[0].steps == [20]
+
+
+def test_whole_curves_of_many_trials_come_in_pages(store: Store) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial(0, seed=s) for s in range(3)])
+    for number in range(3):
+        attempt = store.start_attempt(claim, number)
+        store.record(claim, number, attempt.id, [report(s, error=s / 10) for s in (1, 2)])
+
+    first = store.trial_curves(claim.sweep_id, limit=2)
+    second = store.trial_curves(claim.sweep_id, limit=2, cursor=first.next)
+    nothing = store.trial_curves(claim.sweep_id, [])
+
+    assert [one.number for one in (*first.items, *second.items)] == [0, 1, 2]
+    assert second.next is None
+    assert second.items == [
+        TrialCurves(2, 0, 2, {"validation_error": [(1, 0.1), (2, 0.2)]}),
+    ]
+    assert [one.curves for one in nothing.items] == [{}, {}, {}]
+
+
+def test_series_are_read_as_steps_with_values(store: Store) -> None:
+    claim = claimed(store)
+    store.add_trials(claim, [trial()])
+    attempt = store.start_attempt(claim, 0)
+    series = {"effective_lr": Series(start=4, every=2, values=[0.5, 0.25])}
+    store.record(claim, 0, attempt.id, [report(10, series=series)])
+
+    assert store.recorded_curve(claim.sweep_id, 0, "effective_lr") == [(4, 0.5), (6, 0.25)]
 
 
 def test_one_batch_holds_reports_of_many_trials(store: Store) -> None:

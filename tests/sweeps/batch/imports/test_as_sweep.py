@@ -141,6 +141,16 @@ def test_what_is_the_same_in_all_is_the_base(store):
     assert "fields that vary: lr; the same in all: epochs" in report.taken
 
 
+def test_points_and_trials_can_be_sorted_by_a_field(store):
+    sweep = import_found(store, found(grid())).sweep.sweep
+
+    points = store.points(sweep.id, sort="-params.lr").items
+    trials = store.trials(sweep.id, sort="params.opt").items
+
+    assert [point.params["lr"] for point in points] == [0.2, 0.2, 0.1, 0.1]
+    assert [trial.params["opt"] for trial in trials] == ["adam"] * 4 + ["sgd"] * 4
+
+
 def test_one_configuration_with_seeds_is_one_point(store):
     trials = [trial(str(seed), 0.1 + 0.01 * seed, seed=seed, lr=0.1) for seed in (3, 4, 5)]
 
