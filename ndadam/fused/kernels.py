@@ -54,12 +54,20 @@ TILE_1x6144_UNALIGNED = tl.constexpr(4)  # rows that do not start on 16 bytes
 TILE_16x384_UNALIGNED = tl.constexpr(5)
 TILE_SWEEPS = tl.constexpr(6)  # rows too long for registers: four sweeps, mostly from the caches
 TILE_SCALARS = tl.constexpr(7)  # plain Adam, SCALARS elements
+# Rows side by side in memory, element by element: the columns of a weight of shape (in, out).
+TILE_COLUMNS_1x6144 = tl.constexpr(8)
+TILE_COLUMNS_2x3072 = tl.constexpr(9)
+TILE_COLUMNS_4x1536 = tl.constexpr(10)
+TILE_COLUMNS_8x768 = tl.constexpr(11)
+TILE_COLUMNS_32x192 = tl.constexpr(12)
 SCALARS = tl.constexpr(2048)
 SWEEP = tl.constexpr(4096)
 
 ADVANCE_OPTIONS = {"num_warps": 4}
 # Without the cap the compiler takes more registers, and one program fills a processor.
 UPDATE_OPTIONS = {"num_warps": 16, "maxnreg": 64}
+# Places are no constant steps from one another here, which takes registers.
+COLUMNS_OPTIONS = {"num_warps": 16}
 
 # |w|^2 of unit vectors is off by this much at most: 64 rounding errors of |w|, or one unit in
 # the last place of weights in half precision.
@@ -183,6 +191,49 @@ def update(
 
 
 @triton.jit
+def update_columns(
+    items,  # (grid, 2) int32: parameter, its first column for this program
+    table,  # (T, TABLE_COLUMNS) int64; STRIDE is from one element of a column to the next
+    grads,  # (T,) int64 addresses
+    controls,  # (T, CONTROL_COLUMNS)
+    effective_lr,  # (all rows,) float32: length of each column's step, or None
+    ELEMENT: tl.constexpr,  # type of weights and gradients
+):
+    """Update one tile of parameters whose weight vectors are columns.
+
+    A kernel of its own, so that rows keep the registers that they have.
+    """
+    item = tl.program_id(0)
+    parameter = tl.load(items + 2 * item).to(tl.int64)
+    first = tl.load(items + 2 * item + 1).to(tl.int64)
+    row = table + parameter * TABLE_COLUMNS
+    tile = tl.load(row + TILE)
+    w = tl.load(row + WEIGHT).to(tl.pointer_type(ELEMENT))
+    g = tl.load(grads + parameter).to(tl.pointer_type(ELEMENT))
+    m = tl.load(row + EXP_AVG).to(tl.pointer_type(tl.float32))
+    v = tl.load(row + EXP_AVG_SQ).to(tl.pointer_type(tl.float32))
+    length = tl.load(row + LENGTH).to(tl.int32)
+    step = tl.load(row + STRIDE).to(tl.int32)
+    control = controls + parameter * CONTROL_COLUMNS
+    live = tl.load(control + LIVE)
+    rows = tl.where(live == 0, 0, tl.load(row + ROWS))
+    out = effective_lr
+    if effective_lr is not None:
+        out = effective_lr + tl.load(row + OUT)
+
+    if tile == TILE_COLUMNS_1x6144:
+        _turn(w, g, m, v, out, control, first, rows, length, step, 1, 2048, False, True)
+    elif tile == TILE_COLUMNS_2x3072:
+        _turn(w, g, m, v, out, control, first, rows, length, step, 2, 1024, False, True)
+    elif tile == TILE_COLUMNS_4x1536:
+        _turn(w, g, m, v, out, control, first, rows, length, step, 4, 512, False, True)
+    elif tile == TILE_COLUMNS_8x768:
+        _turn(w, g, m, v, out, control, first, rows, length, step, 8, 256, False, True)
+    else:
+        _turn(w, g, m, v, out, control, first, rows, length, step, 32, 64, False, True)
+
+
+@triton.jit
 def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     weights,
     grads,
@@ -197,8 +248,12 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     TILE_ROWS: tl.constexpr,
     THIRD: tl.constexpr,
     ALIGNED: tl.constexpr,
+    COLUMNS: tl.constexpr = False,
 ):
-    """One ND-Adam step of TILE_ROWS weight vectors (Algorithm 1) that stay in registers."""
+    """One ND-Adam step of TILE_ROWS weight vectors (Algorithm 1) that stay in registers.
+
+    ``stride`` is from one vector to the next, with COLUMNS from one element to the next.
+    """
     row = first + tl.arange(0, TILE_ROWS)[:, None]
     present = row < rows
     a = tl.arange(0, THIRD)[None, :]
@@ -207,18 +262,23 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     in_a = present & _within(a, length, ALIGNED)
     in_b = present & _within(b, length, ALIGNED)
     in_c = present & _within(c, length, ALIGNED)
-    w_row = weights + row * stride
-    g_row = grads + row * stride
-    m_row = moments + row * stride
-    wa = _load(w_row, a, in_a, ALIGNED)
-    wb = _load(w_row, b, in_b, ALIGNED)
-    wc = _load(w_row, c, in_c, ALIGNED)
-    ga = _load(g_row, a, in_a, ALIGNED)
-    gb = _load(g_row, b, in_b, ALIGNED)
-    gc = _load(g_row, c, in_c, ALIGNED)
-    ma = _load(m_row, a, in_a, ALIGNED)
-    mb = _load(m_row, b, in_b, ALIGNED)
-    mc = _load(m_row, c, in_c, ALIGNED)
+    apart = row * stride
+    at_a, at_b, at_c = a, b, c
+    if COLUMNS:
+        apart = row
+        at_a, at_b, at_c = a * stride, b * stride, c * stride
+    w_row = weights + apart
+    g_row = grads + apart
+    m_row = moments + apart
+    wa = _load(w_row, at_a, in_a, ALIGNED)
+    wb = _load(w_row, at_b, in_b, ALIGNED)
+    wc = _load(w_row, at_c, in_c, ALIGNED)
+    ga = _load(g_row, at_a, in_a, ALIGNED)
+    gb = _load(g_row, at_b, in_b, ALIGNED)
+    gc = _load(g_row, at_c, in_c, ALIGNED)
+    ma = _load(m_row, at_a, in_a, ALIGNED)
+    mb = _load(m_row, at_b, in_b, ALIGNED)
+    mc = _load(m_row, at_c, in_c, ALIGNED)
     v = tl.load(squares + row, mask=present, other=0.0)
 
     # From here on w is the direction, and g the gradient with respect to it.
@@ -247,9 +307,9 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     norm2 = _dots(ga, ga, gb, gb, gc, gc)
 
     finite = _is_finite(square) & _is_finite(norm2)
-    _store(m_row, a, ma, in_a & finite, ALIGNED)
-    _store(m_row, b, mb, in_b & finite, ALIGNED)
-    _store(m_row, c, mc, in_c & finite, ALIGNED)
+    _store(m_row, at_a, ma, in_a & finite, ALIGNED)
+    _store(m_row, at_b, mb, in_b & finite, ALIGNED)
+    _store(m_row, at_c, mc, in_c & finite, ALIGNED)
     tl.store(squares + row, v, mask=present & finite)
     broken = tl.sum(tl.where(present & (finite == 0), 1.0, 0.0))
     tl.atomic_add(control + SKIPPED, broken, mask=broken > 0)
@@ -258,9 +318,9 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     ga *= inverse
     gb *= inverse
     gc *= inverse
-    _store(w_row, a, ga, in_a & moves, ALIGNED)
-    _store(w_row, b, gb, in_b & moves, ALIGNED)
-    _store(w_row, c, gc, in_c & moves, ALIGNED)
+    _store(w_row, at_a, ga, in_a & moves, ALIGNED)
+    _store(w_row, at_b, gb, in_b & moves, ALIGNED)
+    _store(w_row, at_c, gc, in_c & moves, ALIGNED)
     if out is not None:
         step2 = _dots(ga - wa, ga - wa, gb - wb, gb - wb, gc - wc, gc - wc)
         tl.store(out + row, tl.sqrt_rn(tl.where(moves, step2, 0.0)), mask=present)

@@ -141,18 +141,24 @@ class Launch:
         with on_device(self._device):
             for share in self._place.shares:
                 self._advance(share, groups[share.group], grad_scale, found_inf)
-            self._launches.run(
-                kernels.update,
-                kernels.UPDATE_OPTIONS,
-                ("update", records),
-                len(table.items),
-                table.items,
-                table.addresses,
-                self._columns.column(addresses),
-                self._controls,
-                self._record if records else None,
-                self._element,
-            )
+            column = self._columns.column(addresses)
+            for name, kernel, options, items in (
+                ("rows", kernels.update, kernels.UPDATE_OPTIONS, table.items),
+                ("columns", kernels.update_columns, kernels.COLUMNS_OPTIONS, table.column_items),
+            ):
+                if items is not None:
+                    self._launches.run(
+                        kernel,
+                        options,
+                        (name, records),
+                        len(items),
+                        items,
+                        table.addresses,
+                        column,
+                        self._controls,
+                        self._record if records else None,
+                        self._element,
+                    )
 
     def weights_at(self, position: int) -> list[Tensor]:
         """The weight at a position among all parameters, none if it is in another launch."""

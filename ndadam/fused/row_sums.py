@@ -232,6 +232,7 @@ class RowSums:
         self.num_rows = sum(p.shape[dim] for p, dim in params)
         self._addresses: list[int] = []
         self._strides: list[tuple[int, ...]] = []
+        self._kinds = {(self._params[0].dtype, torch.strided)}
 
     @staticmethod
     def takes(params: Sequence[tuple[Tensor, int]]) -> bool:
@@ -249,19 +250,10 @@ class RowSums:
         It cannot where gradients have another type or other strides than their parameters, or
         parameters have moved to where the kernels cannot read them.
         """
-        if not self._is_ready():
+        grads = [p.grad for p in self._params]
+        if not self._is_ready() or not self._can_read(grads):
             return False
-        addresses = []
-        for p, strides in zip(self._params, self._strides, strict=True):
-            grad = p.grad
-            if grad is None:
-                addresses.append(0)
-                continue
-            if grad.layout is not torch.strided or grad.dtype != p.dtype:
-                return False
-            if grad.stride() != strides and not same_strides(p, grad):
-                return False
-            addresses.append(grad.data_ptr())
+        addresses = tuple([0 if grad is None else grad.data_ptr() for grad in grads])
         with on_device(self._device):
             self._launches.run(
                 before_step,
@@ -270,7 +262,7 @@ class RowSums:
                 len(self._items),
                 self._items,
                 self._table,
-                self._columns.column(tuple(addresses)),
+                self._columns.column(addresses),
                 self._saved,
                 out,
                 self.num_rows,
@@ -293,6 +285,16 @@ class RowSums:
                 self.num_rows,
                 self._element,
             )
+
+    def _can_read(self, grads: list[Tensor | None]) -> bool:
+        """Whether gradients lie in memory as their parameters do, and have their type."""
+        dense = [grad for grad in grads if grad is not None]
+        if {(grad.dtype, grad.layout) for grad in dense} - self._kinds:
+            return False
+        if [grad.stride() for grad in dense] == self._strides:  # as it usually is, all at once
+            return True
+        pairs = zip(self._params, grads, strict=True)
+        return all(grad is None or same_strides(p, grad) for p, grad in pairs)
 
     def _is_ready(self) -> bool:
         """Whether the tables fit the parameters; they are built anew where these have moved."""

@@ -2,7 +2,8 @@
 
 A weight vector can be updated in place by the fused step when it is one dense run of memory. That
 holds for dimension 0 of contiguous and of channels_last weights; the order inside the run does not
-matter as long as weight, gradient and first moment share it.
+matter as long as weight, gradient and first moment share it. So can the columns of a matrix, in
+which neighbouring vectors lie side by side.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,13 @@ _UNALIGNED = (
     (384, kernels.TILE_16x384_UNALIGNED.value, 16),
     (6144, kernels.TILE_1x6144_UNALIGNED.value, 1),
 )
+_COLUMNS = (
+    (192, kernels.TILE_COLUMNS_32x192.value, 32),
+    (768, kernels.TILE_COLUMNS_8x768.value, 8),
+    (1536, kernels.TILE_COLUMNS_4x1536.value, 4),
+    (3072, kernels.TILE_COLUMNS_2x3072.value, 2),
+    (6144, kernels.TILE_COLUMNS_1x6144.value, 1),
+)
 _SWEEPS = (kernels.TILE_SWEEPS.value, 1)
 _SCALARS = (kernels.TILE_SCALARS.value, kernels.SCALARS.value)
 ALIGNMENT = 16  # bytes
@@ -34,15 +42,19 @@ _SPARES = 16  # captures with new gradients between two steps outside of a captu
 
 
 class Rows(NamedTuple):
-    """The rows of a parameter: ``number`` dense runs of ``length`` elements, ``stride`` apart."""
+    """The rows of a parameter: ``number`` dense runs of ``length`` elements, ``stride`` apart.
+
+    As columns they are side by side, and ``stride`` is from one element of a row to the next.
+    """
 
     number: int
     length: int
     stride: int
+    are_columns: bool = False
 
 
 def rows_of(p: Tensor, vector_dim: int | None) -> Rows | None:
-    """The rows of ``p``, None when they are not dense runs.
+    """The rows of ``p``, None when they are neither dense runs nor columns that registers hold.
 
     Without ``vector_dim`` the parameter holds scalars: as many rows as elements, of length 1.
     """
@@ -50,9 +62,19 @@ def rows_of(p: Tensor, vector_dim: int | None) -> Rows | None:
         return Rows(p.numel(), 1, 1) if _is_dense(p, range(p.dim())) else None
     kept = vector_dim % p.dim()
     if not _is_dense(p, [d for d in range(p.dim()) if d != kept]):
-        return None
+        return _columns_of(p, kept)
     length = p.numel() // p.shape[kept]
     return Rows(p.shape[kept], length, p.stride(kept) if p.shape[kept] > 1 else length)
+
+
+def _columns_of(p: Tensor, kept: int) -> Rows | None:
+    """The columns of a matrix, whatever dimensions of size 1 it has beside its two."""
+    others = [d for d in range(p.dim()) if d != kept and p.shape[d] > 1]
+    if len(others) != 1 or p.stride(kept) != 1:
+        return None
+    number, length, stride = p.shape[kept], p.shape[others[0]], p.stride(others[0])
+    is_whole = stride == number and p.numel() < 1 << 31
+    return Rows(number, length, stride, True) if is_whole and length <= _COLUMNS[-1][0] else None
 
 
 def same_strides(a: Tensor, b: Tensor) -> bool:
@@ -109,14 +131,18 @@ class Table:
             self.recorded_rows += r.number if o.vector_dim is not None else 0
             self.records.append(slice(start, self.recorded_rows))
         self.addresses = torch.tensor(columns, dtype=torch.int64, device="cpu").to(device)
-        self.items = _items(rows, tiles).to(device)
+        #: What each program of ``update`` takes, and of ``update_columns``; None for no program.
+        self.items, self.column_items = (
+            None if items is None else items.to(device) for items in _items(rows, tiles)
+        )
 
 
 def _rows_or_raise(operands: Operands) -> Rows:
     rows = rows_of(operands.weight, operands.vector_dim)
     if rows is None:
         raise ValueError(
-            "the fused step needs weight vectors that are dense runs of memory, got strides "
+            "the fused step needs weight vectors that are dense runs of memory or columns, got "
+            "strides "
             f"{operands.weight.stride()} for shape {tuple(operands.weight.shape)} and "
             f"vector_dim {operands.vector_dim}"
         )
@@ -127,6 +153,8 @@ def _tile(operands: Operands, rows: Rows, gradients_aligned: bool) -> tuple[int,
     """The tile for a parameter and how many of its rows one program takes."""
     if operands.vector_dim is None:
         return _SCALARS
+    if rows.are_columns:
+        return next((tile, count) for longest, tile, count in _COLUMNS if rows.length <= longest)
     aligned = gradients_aligned and _is_aligned(operands, rows)
     for longest, tile, count in _ALIGNED if aligned else _UNALIGNED:
         if rows.length <= longest:
@@ -141,14 +169,20 @@ def _is_aligned(operands: Operands, rows: Rows) -> bool:
     return rows.length % 4 == 0 and all(x % ALIGNMENT == 0 for x in (*bases, row_bytes))
 
 
-def _items(rows: Sequence[Rows], tiles: Sequence[tuple[int, int]]) -> Tensor:
-    """(programs, 2): parameter and first row of each program; the most work first."""
+def _items(
+    rows: Sequence[Rows], tiles: Sequence[tuple[int, int]]
+) -> tuple[Tensor | None, Tensor | None]:
+    """(programs, 2): parameter and first row of each program, the most work first.
+
+    Of parameters with rows, and of those with columns; None where there are none.
+    """
     order = sorted(range(len(rows)), key=lambda i: -rows[i].length * tiles[i][1])
-    items = []
+    parts: tuple[list[Tensor], list[Tensor]] = [], []
     for i in order:
         first = torch.arange(0, rows[i].number, tiles[i][1], dtype=torch.int32, device="cpu")
-        items.append(torch.stack([torch.full_like(first, i), first], dim=1))
-    return torch.cat(items)
+        parts[rows[i].are_columns].append(torch.stack([torch.full_like(first, i), first], dim=1))
+    of_rows, of_columns = (torch.cat(part) if part else None for part in parts)
+    return of_rows, of_columns
 
 
 class AddressColumns:

@@ -117,6 +117,7 @@ class NDAdam(Optimizer):
     """
 
     _is_built = False
+    _warns_of_compiled_step = True
     _fused: "FusedStep | None" = None
     _plan: "FusedPlan | None" = None  # of the last step, if all of it was fused
 
@@ -397,6 +398,8 @@ class NDAdam(Optimizer):
         batches: list[CompiledBatch] = []
         for index, group in enumerate(self.param_groups):
             fused, others = self._split(index, compiled=compiled)
+            if self._warns_of_compiled_step and compiled and self._would_be_fused(others, group):
+                self._warn_of_compiled_step()
             if fused:
                 fused_groups[index] = fused_group(fused, group)
             advance_(others)
@@ -404,6 +407,23 @@ class NDAdam(Optimizer):
         if fused_groups:
             self._launch(fused_groups)
         return batches
+
+    def _warn_of_compiled_step(self) -> None:
+        """Say once that the kernel that an eager step takes is the faster one."""
+        self._warns_of_compiled_step = False
+        warnings.warn(
+            "a compiled NDAdam.step does not use the fused kernel and takes several times as long "
+            "as the eager one: leave optimizer.step out of torch.compile, or make the optimizer "
+            "with fused=True, which keeps the kernel",
+            stacklevel=2,
+        )
+
+    def _would_be_fused(self, pairs: list[Pair], group: dict[str, Any]) -> bool:
+        """Whether an eager step would take any of these with the fused kernel."""
+        if not pairs or not runs_kernels(pairs[0][0]) or not wants_fused(group):
+            return False
+        fused_step, dim = self.fused_step, group["vector_dim"]
+        return fused_step is not None and any(fused_step.takes(p, dim) for p, _ in pairs)
 
     def _launch(self, groups: "dict[int, FusedGroup]", addresses: list[int] | None = None) -> None:
         assert self.fused_step is not None  # or nothing would have been split off for it

@@ -105,5 +105,5 @@ def test_only_dense_rows_of_supported_types_are_taken(
 def test_rows_that_are_not_dense_are_refused_by_name() -> None:
     trained = Trained((3, 5, 2), vector_dim=1)
 
-    with pytest.raises(ValueError, match=r"dense runs of memory, got strides \(10, 2, 1\)"):
+    with pytest.raises(ValueError, match=r"runs of memory or columns, got strides \(10, 2, 1\)"):
         FusedStep()([group_of([trained], [trained.gradient()])])

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 
 import pytest
 import torch
@@ -12,7 +13,10 @@ from ndadam import NDAdam, param_groups
 from tests.ndadam.small_model import small_model, weights
 
 # Dynamo says that the profiler's names are not part of a graph.
-pytestmark = pytest.mark.filterwarnings("ignore:.*record_function.*")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*record_function.*"),
+    pytest.mark.filterwarnings("ignore:a compiled NDAdam.step does not use the fused kernel"),
+]
 
 
 def random_gradients(model, other, step):
@@ -211,3 +215,14 @@ def test_the_default_compiler_gives_the_same_step():
         pair.step(step)
 
     pair.assert_equal(rtol=0, atol=1e-6)
+
+
+def test_a_compiled_step_in_place_of_a_fused_one_is_warned_of_once(monkeypatch):
+    monkeypatch.setattr(NDAdam, "_would_be_fused", lambda self, pairs, group: True)
+    pair = Pair(torch.float32)
+
+    with pytest.warns(UserWarning, match="leave optimizer.step out of torch.compile"):
+        pair.step(0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="a compiled NDAdam.step")
+        pair.step(1)

@@ -17,6 +17,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SHAPES = [(6, 5, 3, 3), (4, 27), (3, 27), (8, 45)]  # two of equal length, to be stacked
 # The interpreter computes what the kernel masks with numpy, which warns where a device does not.
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:a compiled NDAdam.step does not use the fused kernel"),
     pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning"),
