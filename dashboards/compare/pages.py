@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
 from dashboards.compare.plots import difference_plot
-from dashboards.compare.view import arm_curves, compare_values, refs_of
+from dashboards.compare.view import arm_curves, compare_values, config_values, refs_of
 from dashboards.plots.answers import Form, plot_answer
 from dashboards.plots.sweep import learning_curves
 from dashboards.web.error_pages import PageRoute
@@ -34,6 +34,19 @@ def compare_page(arm: Arms = [], metric: str = "", store: Store = StoreDep) -> H
         left_out=MAX_ARMS if len(refs) == MAX_ARMS < len(set(arm)) else 0,
         known=[one for one in store.recently_complete() if one.kind == "sweep"],
         **compare_values(store, refs, metric),
+    )
+
+
+@router.get("/compare/configs")
+def configs_page(arm: Arms = [], store: Store = StoreDep) -> HTMLResponse:  # noqa: B006
+    """Configs of trials in any state, side by side: the fields that differ, then all others."""
+    refs = refs_of(arm)
+    return page(
+        "configs.html",
+        title="Configs side by side",
+        section="compare",
+        asked=[ref.text for ref in refs],
+        **config_values(store, refs),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from dashboards.web.point_cache import all_points
-from dashboards.wording.differing_fields import Differing
+from dashboards.wording.differing_fields import Differing, differing_fields
 from dashboards.wording.formatting import config_value, difference_with_interval, mean_text, number
 from dashboards.wording.pair_note import pair_note
 from dashboards.wording.sweep_facts import objective_metric, settings_text
@@ -17,7 +17,7 @@ from sweeps.analysis.formatting import NOTHING
 from sweeps.errors import SweepsError, SweepStateConflict
 from sweeps.figures.quantities import quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve, optimizer_of
-from sweeps.records import Point, Sweep
+from sweeps.records import Point, Sweep, Trial
 from sweeps.store.store import Store
 from worker.config.train_config import FieldError
 
@@ -226,3 +226,36 @@ def arm_curves(store: Store, refs: Sequence[Ref], metric: str) -> list[Curve]:
             # Deleted since the page was opened: the others are still drawn.
             continue
     return [curve for curve in curves if curve.steps]
+
+
+def config_values(store: Store, refs: Sequence[Ref]) -> dict[str, Any]:
+    """What the page of configs side by side shows. Raises NotFound for things that are not there.
+
+    A point, or the best point of a sweep, stands for itself with the config of its first trial.
+    """
+    configs: dict[str, dict[str, Any]] = {}
+    links: list[tuple[str, str]] = []
+    for ref in refs:
+        sweep = store.get_sweep(ref.sweep)
+        trial = _trial_of(store, sweep, ref)
+        if trial is None:
+            continue
+        name = f"{sweep.name}, trial {trial.number} (point {trial.point}, seed {trial.seed})"
+        if name not in configs:
+            configs[name] = trial.config
+            links.append((name, f"/sweeps/{sweep.id}/trials/{trial.number}"))
+    differing = differing_fields(configs)
+    first, *others = configs.values() or [{}]
+    alike = [f for f, v in first.items() if all(f in one and one[f] == v for one in others)]
+    return {
+        "links": links,
+        "differing": differing,
+        "alike": sorted((field, config_value(first[field])) for field in alike),
+    }
+
+
+def _trial_of(store: Store, sweep: Sweep, ref: Ref) -> Trial | None:
+    if ref.trial is not None:
+        return store.trial(sweep.id, ref.trial)
+    point = ref.point if ref.point is not None else (sweep.best or {}).get("point", 0)
+    return next(iter(store.trials(sweep.id, point=point, limit=1).items), None)

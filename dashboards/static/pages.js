@@ -400,6 +400,21 @@ function takeIn() {
 document.addEventListener("htmx:after:swap", takeIn);
 takeIn();
 
+// The address of the page holds how its tables are sorted and filtered, as it does without script.
+const TABLES = { leaderboard: ["sort", "cursor"], trials: ["state", "point", "where", "columns", "trial_sort", "trial_cursor"] };
+
+document.addEventListener("htmx:after:swap", (event) => {
+  const answered = event.detail.ctx?.response?.raw?.url;
+  const [, part] = answered?.match(/\/parts\/(\w+)/) || [];
+  // A live update asks for what is shown already.
+  if (!TABLES[part]) return;
+  const asked = new URL(answered).searchParams;
+  const url = new URL(location.href);
+  for (const key of TABLES[part]) url.searchParams.delete(key);
+  for (const key of TABLES[part]) for (const value of asked.getAll(key)) if (value) url.searchParams.append(key, value);
+  if (url.href !== location.href) history.replaceState(history.state, "", url);
+});
+
 // A table is replaced when it is sorted or paged; the keyboard focus stays on the same control.
 let held = null;
 document.addEventListener("htmx:before:swap", () => {

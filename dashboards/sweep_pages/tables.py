@@ -1,13 +1,20 @@
 """The two long tables of a sweep's page, one page of each at a time, sorted by the store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Query
+from markupsafe import Markup
 
 from dashboards.sweep_pages.results import standing_of_best
 from dashboards.web.links import Pager, TableLinks, pager
+from dashboards.wording.formatting import caption, number, upper_first
+from dashboards.wording.sweep_facts import objective_metric
 from sweeps.analysis.intervals import ends_of_mean
+from sweeps.errors import InvalidFilter
 from sweeps.figures.quantities import quantity
-from sweeps.records import Point, Sweep, Trial, TrialState
+from sweeps.records import Page, Point, Sweep, Trial, TrialState
 from sweeps.store.store import Store
 
 BOARD_ROWS = 10
@@ -18,10 +25,12 @@ BOARD_COLUMNS, TRIAL_COLUMNS = 7, 4
 
 @dataclass(frozen=True)
 class Column:
-    """A sampled field as a column."""
+    """A sampled field, or a metric, as a column."""
 
     name: str
     is_number: bool
+    #: The last value of a metric, by which trials cannot be sorted.
+    is_metric: bool = False
 
     @property
     def about(self) -> str:
@@ -127,6 +136,15 @@ class TrialTable:
     sort: str
     state: str
     point: int | None
+    where: str
+    #: Why the condition cannot be read; "" if it can.
+    problem: str
+    #: A condition that this sweep could be asked.
+    example: str
+    #: What may be a column: name, words, whether it is one.
+    choices: list[tuple[str, Markup, bool]]
+    #: The query without the condition and the columns, for the forms that change these.
+    kept: dict[str, str]
     states: list[StateLink]
     page_sort: str
     part_sort: str
@@ -140,13 +158,23 @@ class TrialQuery:
 
     state: str = ""
     point: int | None = None
+    #: A condition; see ``sweeps.store.queries.where``.
+    where: str = ""
+    #: Sampled fields and metrics that are columns; () = the first few sampled fields.
+    columns: Annotated[Sequence[str], Query(max_length=100)] = ()
     trial_sort: str = ""
     trial_cursor: str = ""
+
+    def column_names(self) -> list[str]:
+        """From a form one by one, from a link separated by commas."""
+        return list(dict.fromkeys(name for part in self.columns for name in part.split(",")))
 
     def as_query(self) -> dict[str, str]:
         return {
             "state": self.state,
             "point": "" if self.point is None else str(self.point),
+            "where": self.where,
+            "columns": ",".join(self.column_names()),
             "trial_sort": self.trial_sort,
             "trial_cursor": self.trial_cursor,
         }
@@ -155,21 +183,35 @@ class TrialQuery:
 def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> TrialTable:
     """Read one page of the sweep's trials."""
     order = query.trial_sort or "number"
-    found = store.trials(
-        sweep.id,
-        state=query.state or None,
-        point=query.point,
-        sort=order,
-        cursor=query.trial_cursor or None,
-        limit=TRIAL_ROWS,
-    )
+    found, problem = Page[Trial]([], None), ""
+    try:
+        found = store.trials(
+            sweep.id,
+            state=query.state or None,
+            point=query.point,
+            where=query.where or None,
+            sort=order,
+            cursor=query.trial_cursor or None,
+            limit=TRIAL_ROWS,
+        )
+    except InvalidFilter as error:
+        if error.field != "where":
+            raise
+        problem = upper_first(str(error).removeprefix("where: "))
+    metrics = [name for name in store.metric_names(sweep.id) if "/" not in name]
+    columns = _chosen_columns(sweep, found.items, metrics, query.column_names())
     links = TableLinks(
         here, "#trials-title", f"{here}/parts/trials", query.as_query(), "trial_cursor"
     )
     fresh = {"trial_sort": None, "trial_cursor": None}
     return TrialTable(
         items=found.items,
-        columns=_columns(sweep, found.items, TRIAL_COLUMNS),
+        columns=columns,
+        where=query.where,
+        problem=problem,
+        example=_example(sweep),
+        choices=_column_choices(sweep, metrics, columns),
+        kept={k: v for k, v in query.as_query().items() if v and k != "trial_cursor"},
         sort=order,
         state=query.state,
         point=query.point,
@@ -188,6 +230,33 @@ def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> Tri
         self_part=links.part_with(),
         pager=pager(links, "trials", query.trial_cursor, found.next, f"{TRIAL_ROWS} trials a page"),
     )
+
+
+def _chosen_columns(
+    sweep: Sweep, rows: list[Trial], metrics: list[str], asked: Sequence[str]
+) -> list[Column]:
+    """The columns that were asked for; the first sampled fields if none were."""
+    sampled = {column.name: column for column in _columns(sweep, rows, len(sweep.space) or 100)}
+    names = [name for name in asked if name in sampled or name in metrics]
+    if not names:
+        return list(sampled.values())[:TRIAL_COLUMNS]
+    return [sampled.get(name) or Column(name, True, is_metric=True) for name in names]
+
+
+def _example(sweep: Sweep) -> str:
+    """A condition on the first field that varies over a range."""
+    for name, domain in sweep.space.items():
+        if domain.get("kind") in ("float", "int"):
+            return f"{name} > {number(domain['low'])} and state = complete"
+    return "state = complete and seed = 0"
+
+
+def _column_choices(
+    sweep: Sweep, metrics: list[str], columns: list[Column]
+) -> list[tuple[str, Markup, bool]]:
+    shown = {column.name for column in columns}
+    other = [name for name in metrics if name != objective_metric(sweep)]
+    return [(name, caption(name), name in shown) for name in [*sweep.space, *other]]
 
 
 def _up_to_sort(path: str, query: TrialQuery) -> str:

@@ -12,6 +12,7 @@ from service.settings import Settings
 from sweeps.records import Kind, SweepState, TrialState
 from sweeps.spec.model import Label, Notes, SpecModel
 from sweeps.spec.validation_messages import MAX_FIELDS, shown
+from sweeps.store.queries.where import MAX_LENGTH
 from sweeps.store.store import Store
 
 #: What the store's ids and names look like; also keeps NUL and slashes from it.
@@ -96,6 +97,11 @@ class TrialQuery(PageQuery):
     state: TrialState | None = None
     point: Annotated[int, Field(ge=0, lt=2**31)] | None = Field(
         None, description="Only the replicates of this point."
+    )
+    where: Annotated[str, Field(max_length=MAX_LENGTH, pattern=r"^[^\x00]*$")] | None = Field(
+        None,
+        description="A condition on fields, sampled values and last metrics, such as "
+        "`alpha_v > 0.05 and state = complete`.",
     )
     sort: Text = Field("number", description="Field to sort by; a minus reverses.")
 

@@ -12,6 +12,7 @@ from sweeps.store.database.paging import Listing, check_choice, check_id, check_
 from sweeps.store.database.params import by_param, is_by_param
 from sweeps.store.database.rows import COUNT_COLUMN, attempt_of, event_of, point_of, trial_of
 from sweeps.store.database.tables import attempts, events, points, sweeps, trials
+from sweeps.store.queries.where import trials_where
 
 TRIAL_LISTING = Listing(
     keys={
@@ -50,13 +51,16 @@ class ReadVerbs(Database):
         *,
         state: str | None = None,
         point: int | None = None,
+        where: str | None = None,
         sort: str = "number",
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Trial]:
         """Return a page of a sweep's trials, without their attempts.
 
-        ``sort`` may also be ``params.FIELD``; trials without that value come last.
+        ``where`` is a condition such as ``alpha_v > 0.05 and state = complete``; see
+        ``queries.where``. ``sort`` may also be ``params.FIELD``; trials without that value come
+        last.
         """
         query = sa.select(trials).where(trials.c.sweep_id == sweep_id)
         if state is not None:
@@ -67,6 +71,8 @@ class ReadVerbs(Database):
         with self._reading() as conn:
             check_exists(conn, sweep_id)
             listing = TRIAL_LISTING
+            if where is not None and where.strip():
+                query = query.where(trials_where(conn, sweep_id, where))
             if is_by_param(sort):
                 listing, query = by_param(conn, "trial", listing, query, sweep_id, sort)
             rows, after = listing.page(conn, query, sort=sort, cursor=cursor, limit=limit)

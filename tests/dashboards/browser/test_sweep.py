@@ -138,6 +138,52 @@ class TestViews:
             expect(page.locator(f"#{plot} .xtitle")).to_have_text("images")
 
 
+class TestSearching:
+    def test_trials_are_found_without_a_reload_and_the_address_says_which(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["sweep"])
+        page.evaluate("window.loadedOnce = true")
+        box = page.get_by_label("Where", exact=True)
+        box.fill("optimizer = sgd and seed = 1")
+        box.press("Enter")
+
+        expect(page.locator("#trials tbody tr")).to_have_count(3)
+        page.locator("#trials").get_by_role("link", name="Validation error").click()
+        expect(page.locator("#trials th[aria-sort=ascending]")).to_contain_text("Validation error")
+        expect(page.locator("#trials tbody tr")).to_have_count(3)
+        assert page.evaluate("window.loadedOnce") is True
+        assert "where=optimizer" in page.url
+        assert "trial_sort=objective" in page.url
+
+        page.reload()
+        expect(page.locator("#trials tbody tr")).to_have_count(3)
+        assert watched.complaints == []
+
+    def test_columns_are_chosen_from_a_menu(self, watched: Watched, site: dict[str, str]) -> None:
+        page = watched.page
+        page.goto(site["sweep"])
+        page.get_by_text("Columns", exact=True).click()
+        page.get_by_label("Test error", exact=True).check()
+        page.get_by_role("button", name="Show these").click()
+
+        expect(page.locator("#trials thead")).to_contain_text("Test error")
+        assert "test_error" in page.url
+
+    def test_ticked_configs_stand_side_by_side(
+        self, watched: Watched, site: dict[str, str]
+    ) -> None:
+        page = watched.page
+        page.goto(site["sweep"])
+        page.get_by_label("Compare trial 0").check()
+        page.get_by_label("Compare trial 3").check()
+        page.get_by_role("button", name="Configs side by side").click()
+
+        expect(page.locator("h1")).to_have_text("Configs side by side")
+        expect(page.get_by_role("region", name="Fields that differ")).to_contain_text("optimizer")
+
+
 class TestComparing:
     def test_ticked_sweeps_are_compared_also_after_the_list_was_refreshed(
         self, watched: Watched, site: dict[str, str], seeded: Seeded
