@@ -35,10 +35,15 @@ from worker.stop_signal import set_by_signals
 _OBJECT_STORE = 100_000_000
 #: Of each log of Ray's own processes, three of each.
 _RAY_LOG_BYTES = 20_000_000
+#: Ray's switch for nodes on other machines; without them it listens on loopback alone. On Linux it
+#: is on, whatever its name says.
+ELSEWHERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 #: Imports torch, which takes 3 s, while a worker starts and not when its first trial does.
 PRELOAD = "worker.tune_trainable"
 # Seconds.
 _START_LIMIT = 60.0
+#: A worker that no trial has used for so long ends; the next trial waits until another has started.
+_IDLE_SECONDS = 60.0
 #: For the processes of a head to end when they are told to, and when they are killed.
 _STOP_LIMIT, _KILL_LIMIT = 1.0, 5.0
 _CARDS_LIMIT = 20.0
@@ -149,11 +154,12 @@ def connect(home: Path) -> None:
                 f"no Ray cluster: RAY_ADDRESS is unset and {_info_path(home)} absent"
             )
         address = head.address
-        os.environ.update(_token_environment(Path(head.token_path)))
+        os.environ.update(_local_environment(Path(head.token_path)))
     import ray
 
-    # Ray reads its environment when it is imported, which may have been before the token was set.
+    # Ray reads its environment when it is imported, which may have been before it was set.
     ray._raylet.Config.initialize("")
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(ELSEWHERE) != "0"
     ray.init(
         address=address,
         namespace="ndsweep",
@@ -257,7 +263,7 @@ def _launch(
         except subprocess.TimeoutExpired:
             code = None
     printed = log.read_text(errors="replace")
-    host = re.search(r"--address='([^']+):\d+'", printed)
+    host = re.search(r"Local node IP: (\S+)", printed)
     if code != 0 or host is None:
         _end_session(starter.pid)
         starter.wait()
@@ -269,7 +275,7 @@ def _launch(
 
 
 def _head_environment(folder: Path, token_path: Path, preload: str) -> dict[str, str]:
-    return _token_environment(token_path) | {
+    return _local_environment(token_path) | {
         # Where Ray notes its newest cluster, which any ray.init() of the machine would then join.
         "RAY_TMPDIR": str(folder),
         "RAY_preload_python_modules": preload,
@@ -277,14 +283,19 @@ def _head_environment(folder: Path, token_path: Path, preload: str) -> dict[str,
         "RAY_ROTATION_MAX_BYTES": str(_RAY_LOG_BYTES),
         "RAY_ROTATION_BACKUP_COUNT": "2",
         "RAY_enable_metrics_collection": "0",
+        # Ray would keep a worker for each CPU for ever, with torch 420 MB of each.
+        "RAY_num_workers_soft_limit": "0",
+        "RAY_idle_worker_killing_time_threshold_ms": str(round(1000 * _IDLE_SECONDS)),
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
         # Seconds a stopped trial may take to write its checkpoint before its worker is given up.
         "TUNE_FUNCTION_THREAD_TIMEOUT_S": "30",
     }
 
 
-def _token_environment(token_path: Path) -> dict[str, str]:
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path)}
+def _local_environment(token_path: Path) -> dict[str, str]:
+    """What every process of a local cluster has: its token, and loopback as its only network."""
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path)}
+    return token | {ELSEWHERE: os.environ.get(ELSEWHERE, "0")}
 
 
 def _write_token(home: Path) -> Path:

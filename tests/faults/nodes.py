@@ -12,6 +12,9 @@ from sweeps.cluster import head as cluster
 from tests.faults.processes import PATIENCE, in_session, kill, until
 from tests.faults.serve import WORKLOAD
 
+#: Environment of a local head that nodes may join, and of these.
+OPEN = {cluster.ELSEWHERE: "1"}
+
 
 class Node:
     """A Ray node with one CPU that joined the head of a home."""
@@ -25,6 +28,7 @@ class Node:
         command += ["--disable-usage-stats", "--include-log-monitor=false"]
         command += ["--object-store-memory=100000000"]
         environment = os.environ | cluster._head_environment(self.folder, token, WORKLOAD)
+        environment |= OPEN
         # Seconds that it looks for the head; by itself it gives up after twenty.
         environment |= {"RAY_gcs_server_port_wait_time_s": str(int(PATIENCE))}
         with (self.folder / "start.log").open("wb") as log:

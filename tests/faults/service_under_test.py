@@ -21,7 +21,7 @@ from sweeps.cluster.free_port import free_port
 from sweeps.records import Sweep
 from sweeps.store.store import Store
 from tests.faults import workload
-from tests.faults.nodes import Node
+from tests.faults.nodes import OPEN, Node
 from tests.faults.processes import PATIENCE, below, command_line, in_session, is_alive, kill, until
 from tests.turns import Turns
 from worker.data.fetch import prepare_digits
@@ -51,6 +51,7 @@ class Service:
             "NDSWEEP_MLFLOW_PORT": str(free_port()),
             "NDSWEEP_STORE_URL": store_url or f"sqlite:///{home / 'store.db'}",
             "OMP_NUM_THREADS": "1",
+            **(OPEN if nodes else {}),
         }
         self.client = Client(f"http://127.0.0.1:{self.port}")
         self.store = Store(self._environment["NDSWEEP_STORE_URL"])

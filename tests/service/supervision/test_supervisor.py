@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from service.client.client import Client
-from service.settings import Settings
+from service.settings import Settings, is_loopback
 from service.supervision import supervisor
 from service.supervision.home import Endpoints, read_endpoints
 from service.supervision.processes import descendants
@@ -70,6 +70,18 @@ def listens(host, port):
         return client.connect_ex((host, port)) == 0
 
 
+def listeners(pid):
+    """Addresses at which the processes of a service listen, of every part."""
+    found = [
+        connection.laddr.ip.removeprefix("::ffff:")
+        for one in [pid, *descendants(pid)]
+        for connection in psutil.Process(one).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(found) > 6  # API, MLflow, and Ray's processes
+    return found
+
+
 def answers(url):
     with Client(url) as client:
         return client.is_ready()
@@ -121,6 +133,8 @@ def test_serve_brings_everything_up_restarts_what_dies_and_ends_all_of_it(serve,
     assert runner.info["cluster"]["nodes"]
     port = int(endpoints.mlflow_url.rpartition(":")[2])
     wait_for(lambda: listens("127.0.0.1", port))
+    # Nothing that it started can be reached from another machine.
+    assert {is_loopback(ip) for ip in listeners(process.pid)} == {True}
     # Nobody else reads what it keeps, and no command line names its store.
     assert home.stat().st_mode & 0o777 == 0o700
     kept = [home / name for name in ("endpoints.json", "serve.lock", "ray.json", "logs/api.log")]

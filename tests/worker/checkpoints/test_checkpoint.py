@@ -27,6 +27,26 @@ def test_what_was_saved_comes_back(tmp_path):
     assert torch.equal(found["weights"], STATE["weights"])
 
 
+class Command:
+    """Runs something when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_checkpoint_that_would_run_something_is_refused_and_not_unpickled(tmp_path, caplog):
+    checkpoint.save(tmp_path / "a", 3, STATE | {"rate": Command(tmp_path / "it ran")})
+
+    with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
+        checkpoint.load_newest(tmp_path / "a", "k")
+
+    assert "more than tensors and numbers" in caplog.text
+    assert not (tmp_path / "it ran").exists()
+
+
 def test_an_empty_folder_has_none(tmp_path):
     assert checkpoint.load_newest(tmp_path, "k") is None
     assert checkpoint.load_newest(tmp_path / "nowhere", "k") is None
