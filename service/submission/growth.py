@@ -33,7 +33,8 @@ def extend(store: Store, settings: Settings, sweep_id: str, asked: Extension) ->
     sweep = store.get_sweep(sweep_id)
     if sweep.kind != "sweep":
         raise SweepStateConflict(f"cannot extend {sweep_id}: a match decides its trials itself")
-    spec = SweepSpec.model_validate(sweep.spec)
+    # The package of its training may be gone.
+    spec = _or_422(lambda: SweepSpec.model_validate(sweep.spec))
     larger = _or_422(lambda: extended(spec, asked))
     values = stored_spec(larger)
     if values == stored_spec(spec):

@@ -7,13 +7,14 @@ on fresh seeds, for unbiased means.
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from sweeps.errors import SweepStateConflict
 from sweeps.records import Point, Sweep, TrialState
 from sweeps.spec.declarations import Declared
+from sweeps.spec.domains import same
 from sweeps.spec.model import SpecModel
 from sweeps.spec.sweep_spec import SweepSpec
 from worker.config.training import IMAGES
@@ -83,9 +84,9 @@ def best_points(sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec) -> li
     )
     if not ranked:
         raise SweepStateConflict(f"cannot confirm sweep {sweep.id}: none of its points has a mean")
-    arms: dict[Any, list[Point]] = {}
+    arms: dict[str, list[Point]] = {}
     for _, _, point in ranked:
-        arms.setdefault(point.params.get("optimizer"), []).append(point)
+        arms.setdefault(same(point.params.get("optimizer")), []).append(point)
     chosen = [point for arm in arms.values() for point in arm[: asked.points]]
     return chosen[:MAX_POINTS]
 

@@ -232,6 +232,9 @@ def test_a_sweep_is_read_where_its_package_is_not_installed(
     with on_path(write_package(tmp_path / "package")):
         sweep = submitted(client).json()["id"]
 
+    refused = client.post(f"/api/v1/sweeps/{sweep}/extend", json={"num_points": 9})
+
+    assert (refused.status_code, refused.json()["fields"][0]["path"]) == (422, "training")
     assert client.get(f"/api/v1/sweeps/{sweep}").json()["spec"]["metrics"]["loss"] == LOSS
     for path in (f"/sweeps/{sweep}", f"/api/v1/sweeps/{sweep}/analysis"):
         assert client.get(path).status_code == 200
