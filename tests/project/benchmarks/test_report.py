@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.report import measure
+from benchmarks.sweep.report import measure
 
 
 def test_every_report_comes_back_from_the_journal(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Times ``run.report`` of a training function: what a call costs, while its reports are received.
 
-    python -m benchmarks.report [--reports 10000] [--metrics 5] [--json FILE]
+    python -m benchmarks.sweep.report [--reports 10000] [--metrics 5] [--json FILE]
 
 A function reports as fast as it can; each report is checked, appended to the journal on the disk
 and handed over, as in a trial. The receiver takes a batch and then works for 2 ms, about what Ray
