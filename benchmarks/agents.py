@@ -227,13 +227,15 @@ async def _timed(
     await asyncio.gather(*(agent(number) for number in range(agents)))
     wall = time.perf_counter() - began
     after = service.cpu_seconds()
-    api, driver = (100 * (b - a) / wall for a, b in zip(before, after, strict=True))
+    api, driver = (b - a for a, b in zip(before, after, strict=True))
     slow = sorted(times)[int(0.95 * len(times))] * 1000
-    part, kind = "agents", service.kind
+    part, kind, done = "agents", service.kind, sum(counts)
     return [
-        Figure(part, kind, name, sum(counts) / wall, "/s", target, "at least"),
+        Figure(part, kind, name, done / wall, "/s", target, "at least"),
         Figure(part, kind, f"{name}: p95 of a request", slow, "ms"),
-        Figure(part, kind, f"{name}: API, driver on one core", api, f"%, {driver:.0f} %"),
+        Figure(part, kind, f"{name}: per second of the API's processor", done / api, "/s"),
+        Figure(part, kind, f"{name}: processor that the API had", 100 * api / wall, "% of a core"),
+        Figure(part, kind, f"{name}: processor of the driver", 100 * driver / wall, "% of a core"),
     ]
 
 
