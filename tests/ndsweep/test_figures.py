@@ -12,6 +12,7 @@ import ndsweep
         ("curves", {"metric": "train_loss"}, "plots/curves"),
         ("sensitivity", {"field": "alpha_v"}, "plots/sensitivity/alpha_v"),
         ("parallel", {}, "plots/parallel"),
+        ("timeline", {}, "plots/timeline"),
         ("metric", {"trial": 0, "metric": "train_loss"}, "trials/0/plots/metric/train_loss"),
         ("layers", {"trial": 0, "quantity": "effective_lr"}, "trials/0/plots/layers"),
     ],
@@ -28,10 +29,6 @@ def test_a_figure_is_the_one_of_the_page(sweep, client, what, options, address):
     assert [trace.get("name") for trace in drawn["data"]] == [
         trace.get("name") for trace in page["data"]
     ]
-
-
-def test_the_timeline_is_drawn(sweep):
-    assert sweep.plot("timeline").layout.xaxis.title.text == "time since the first start (min)"
 
 
 @pytest.mark.parametrize("what", ["importance", "variance", "contour"])
