@@ -10,6 +10,7 @@ import ndsweep
     [
         ("curves", {}, "plots/curves"),
         ("curves", {"metric": "train_loss"}, "plots/curves"),
+        ("curves", {"x": "time", "y": "log", "smooth": "0.6"}, "plots/curves"),
         ("sensitivity", {"field": "alpha_v"}, "plots/sensitivity/alpha_v"),
         ("parallel", {}, "plots/parallel"),
         ("timeline", {}, "plots/timeline"),
@@ -18,7 +19,7 @@ import ndsweep
     ],
 )
 def test_a_figure_is_the_one_of_the_page(sweep, client, what, options, address):
-    query = {name: options[name] for name in ("metric", "quantity") if name in options}
+    query = {name: value for name, value in options.items() if name not in ("trial", "field")}
     page = client.get(f"/sweeps/{sweep.id}/{address}.json", params=query).json()
 
     figure = sweep.plot(what, **options)
@@ -49,6 +50,7 @@ def test_what_needs_more_results_says_so(sweep, what):
         ("sensitivity", {"field": "lr"}, "varies alpha_v; .* was asked for 'lr'"),
         ("contour", {"x": "alpha_v", "y": "lr"}, "varies alpha_v; .* was asked for 'lr'"),
         ("layers", {"trial": 9}, "has no trial 9"),
+        ("curves", {"x": "years"}, "has no figure 'curves' of x='years'"),
     ],
 )
 def test_what_there_is_not_is_a_sentence(sweep, what, options, sentence):
