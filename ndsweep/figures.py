@@ -23,15 +23,17 @@ class Plot:
     takes: tuple[str, ...] = ()
 
 
+#: How curves are drawn: over what, on which axis, how much smoothed.
+_VIEW = ("x", "y", "smooth")
 SWEEP_PLOTS = {
-    "curves": Plot("plots/curves", takes=("metric",)),
+    "curves": Plot("plots/curves", takes=("metric", *_VIEW)),
     "sensitivity": Plot("plots/sensitivity/{field}", needs=("field",)),
     "importance": Plot("plots/importance"),
     "variance": Plot("plots/variance"),
     "parallel": Plot("plots/parallel"),
     "contour": Plot("plots/contour", takes=("x", "y")),
     "timeline": Plot("plots/timeline"),
-    "metric": Plot("trials/{trial}/plots/metric/{metric}", needs=("trial", "metric")),
+    "metric": Plot("trials/{trial}/plots/metric/{metric}", needs=("trial", "metric"), takes=_VIEW),
     "layers": Plot("trials/{trial}/plots/layers", needs=("trial",), takes=("quantity",)),
 }
 MATCH_PLOTS = {
@@ -55,9 +57,9 @@ def drawn(service: Service, sweep: SweepOut, what: str, options: Mapping[str, An
         if error.status != 404:
             raise
         asked = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        why = "; contours need two fields that vary over ranges" if what == "contour" else ""
         raise ValueError(
-            f"{sweep.kind} {sweep.id} has no figure {what!r} of {asked:.200}; contours need two "
-            "fields that vary over ranges"
+            f"{sweep.kind} {sweep.id} has no figure {what!r} of {asked:.200}{why}"
         ) from error
     if "data" not in found:
         raise NothingToShow(str(found.get("empty", "there is nothing to draw yet")))
@@ -89,7 +91,8 @@ def _plot(sweep: SweepOut, what: str, options: Mapping[str, Any]) -> Plot:
 def _refuse_fields(sweep: SweepOut, what: str, options: Mapping[str, Any]) -> None:
     """The pages' plots answer an unknown field with a page; say it in a sentence instead."""
     space = sweep.spec.get("space") or {}
-    asked = [options.get(name) for name in ("field", "x", "y")]
+    names = ("x", "y") if what == "contour" else ("field",)
+    asked = [options.get(name) for name in names]
     unknown = [name for name in asked if name is not None and name not in space]
     if unknown:
         raise ValueError(

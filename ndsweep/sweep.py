@@ -216,7 +216,8 @@ class Sweep:
             what: ``curves`` of the best points (``metric=``), ``sensitivity`` (``field=``),
                 ``importance``, ``variance``, ``parallel``, ``contour`` (``x=``, ``y=``),
                 ``timeline``; of a trial (``trial=``) ``metric`` (``metric=``) and ``layers``
-                (``quantity=``). Of a match: ``curves`` and ``layers``.
+                (``quantity=``). Of a match: ``curves`` and ``layers``. Curves of metrics also take
+                what the page's buttons choose: ``x``, ``y``, ``smooth``.
             options: As named above.
 
         Raises:
