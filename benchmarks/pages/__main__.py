@@ -93,7 +93,7 @@ def _service(home: Path) -> Iterator[tuple[str, int]]:
     """The application in a process of its own: its address and its id."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", "from benchmarks.pages import serve; serve()"]
+    command = [sys.executable, "-c", "from benchmarks.pages.__main__ import serve; serve()"]
     environment = {**os.environ, "PAGES_HOME": str(home), "PAGES_PORT": str(port)}
     process = subprocess.Popen(command, env=environment)
     url = f"http://127.0.0.1:{port}"
