@@ -3,12 +3,12 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from service.contract.outputs import Output
 from sweeps.records import SweepState, TrialState
 from sweeps.spec.declarations import MetricName
-from sweeps.spec.model import SpecModel, one_line
+from sweeps.spec.model import SpecModel, free_text, one_line
 from sweeps.store.commands.agent_requests import LEASE_SECONDS, MAX_METRIC_NAMES
 from worker.config.training import FRACTIONS
 from worker.config.trial_config import FieldError
@@ -77,8 +77,8 @@ class ReportsSpec(SpecModel):
     """Reports of a leased trial, in the order of their steps."""
 
     lease: Lease = Field(description="Token of the trial's lease.")
-    reports: Annotated[list[ReportSpec], Field(min_length=1, max_length=1000)] = Field(
-        description="Those since the last answer."
+    reports: Annotated[list[ReportSpec], Field(fail_fast=True, min_length=1, max_length=1000)] = (
+        Field(description="Those since the last answer.")
     )
 
 
@@ -101,7 +101,7 @@ class TellSpec(SpecModel):
         description="Step of metrics; left out: the last one, or the next if one of them was "
         "reported before.",
     )
-    reason: Annotated[str, Field(strict=True, max_length=2000)] = Field(
+    reason: Annotated[str, Field(strict=True, max_length=2000), AfterValidator(free_text)] = Field(
         "", description="Why it failed, in a line."
     )
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: Levels of nesting; a spec needs about 8.
 MAX_DEPTH = 64
-#: Keys of one mapping; the largest, a config of trials that run elsewhere, has 1,000 fields. Each
-#: key that is no field makes an error, and these take longer to explain than to read.
+#: Keys of one mapping; the largest, metrics that an agent reports, has as many. Each key that is
+#: no field makes an error, and these take longer to explain than to read.
 MAX_KEYS = 1000
 #: Items of one list; the longest, a recorded curve, has 20,000 values.
 MAX_ITEMS = 100_000

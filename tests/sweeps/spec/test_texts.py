@@ -5,6 +5,7 @@ import itertools
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from service.contract.agents import AskSpec, TellSpec
 from service.contract.inputs import Labels
 from sweeps.analysis.compared_arms import ArmRef
 from sweeps.match.match_spec import MatchSpec
@@ -71,6 +72,8 @@ PLACES = [
     *itertools.product([SweepSpec, MatchSpec], ["name", "tags", "notes"]),
     *itertools.product([Labels], ["tags", "notes"]),
     (ArmRef, "label"),
+    (AskSpec, "agent"),
+    (TellSpec, "reason"),
 ]
 
 
