@@ -313,6 +313,12 @@ class Agent:
             except (ServiceUnreachable, ServiceRefused):
                 # Said again until it is heard; the lease may be over then.
                 pause = next(waits)
+            except RuntimeError:
+                if not self._service.is_closed:
+                    raise
+                for trial in trials:
+                    trial.stop_reason = trial.stop_reason or "its client was closed"
+                    self._drop(trial)
 
     @property
     def _beat_seconds(self) -> float:

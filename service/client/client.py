@@ -125,6 +125,11 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._http.is_closed
+
     # Sweeps
 
     def submit(self, spec: Spec, *, idempotency_key: str | None = None) -> SweepOut:

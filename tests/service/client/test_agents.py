@@ -186,3 +186,16 @@ def test_who_cannot_be_asked(service: Client, sweep_id: str, spec: dict[str, Any
     assert agent.reason == "no trial waits, 4 run"
     with Client("http://127.0.0.1:9") as nobody, pytest.raises(ServiceUnreachable):
         Agent(nobody, sweep_id, patience=0.1).ask()
+
+
+def test_a_trial_whose_client_was_closed_must_stop(
+    live: str, sweep_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Agent, "_beat_seconds", 0.05)
+    with Client(live) as client:
+        trial = Agent(client, sweep_id).ask()
+        assert trial is not None
+
+    until(lambda: trial.should_stop)
+    assert trial.stop_reason == "its client was closed"
+    assert trial.report(step=1, metrics={"loss": 0.5}) is True
