@@ -65,7 +65,7 @@ golden: install
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --disable-pip-version-check uv
-	build/lock/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
+	build/lock/bin/uv pip compile pyproject.toml --extra dev --extra integrations --universal --python-version 3.11 --generate-hashes --no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
 
 format: install
 	$(BIN)/ruff format .

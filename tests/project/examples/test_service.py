@@ -1,0 +1,210 @@
+"""Every example through a real service: installed, submitted over REST, trained, shown."""
+
+import math
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from service.client.client import Client
+from service.contract.analysis import FindingsOut
+from service.contract.outputs import SweepOut, TrialOut
+from service.supervision.home import read_endpoints
+from tests.project.examples.packages import EXAMPLES, ROOT, Example, install
+
+pytestmark = [pytest.mark.stack, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+NDSWEEP = [sys.executable, "-m", "service"]
+#: Seconds; generous, for a machine that does other things beside.
+PATIENCE = 600.0
+#: Seconds that the quickest trial of an example may take, on two cores.
+SECONDS = 30.0
+#: Name -> the worst mean of the best point that shows that something was learnt.
+GOOD = {
+    "gradient-boosting": 0.1,
+    "hf-trainer": 3.0,
+    "lightning-module": 0.2,
+    "shell-script": 0.1,
+    "tabular-mlp": 0.3,
+    "timm-model": 0.3,
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the service has of an example's sweep at the end."""
+
+    sweep: SweepOut
+    trials: list[TrialOut]
+    findings: FindingsOut
+    page: str
+    metrics: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all examples whose packages are there, installed."""
+    target = tmp_path_factory.mktemp("installed")
+    wanted = [one for one in EXAMPLES if one.is_package and not one.missing()]
+    install(wanted, target, tmp_path_factory.mktemp("source"))
+    return target
+
+
+@pytest.fixture(scope="module")
+def service(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """The one service of this file: API, runner, Ray and MLflow, with the examples installed."""
+    home = tmp_path_factory.mktemp("home")
+    settings = {name: value for name, value in os.environ.items() if name[:8] != "NDSWEEP_"}
+    with socket.socket() as holder, (home / "serve.log").open("wb") as log:
+        # Nobody else gets the port meanwhile; MLflow binds beside it with the same option.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        settings |= {
+            "NDSWEEP_HOME": str(home),
+            "NDSWEEP_DATA": str(home / "data"),
+            "NDSWEEP_MLFLOW_PORT": str(holder.getsockname()[1]),
+            "PYTHONPATH": str(packages),
+        }
+        process = subprocess.Popen(
+            [*NDSWEEP, "serve"], cwd=ROOT, env=settings, stdout=log, stderr=log
+        )
+        try:
+            found = wait_for(lambda: read_endpoints(home), "the service says where it is")
+            with Client(found.url) as client:
+                wait_for(client.is_ready, "the service answers")
+                yield client
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def seen(service: Client) -> dict[str, Seen]:
+    """Submit all examples at once, run an agent for the script, and wait for the last."""
+    ids = {
+        one.name: submit(service.url, one.read("sweep.yaml"))
+        for one in EXAMPLES
+        if not one.missing()
+    }
+    (script,) = [one for one in EXAMPLES if not one.is_package]
+    agent = [*NDSWEEP, "agent", ids[script.name], "--url", service.url, "--"]
+    binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [*agent, str(script.program), "{args}"],
+        env=os.environ | {"PATH": binaries},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return {name: look(service, sweep_id) for name, sweep_id in ids.items()}
+
+
+def submit(url: str, spec: str) -> str:
+    """Submit a spec as anybody would over REST, and return the id of the sweep."""
+    headers = {"Content-Type": "application/yaml"}
+    answer = httpx2.post(f"{url}/api/v1/sweeps", content=spec, headers=headers, timeout=60)
+    assert answer.status_code == 201, answer.text
+    found: str = answer.json()["id"]
+    return found
+
+
+def look(service: Client, sweep_id: str) -> Seen:
+    wait_for(lambda: service.get(sweep_id).finished_at, f"sweep {sweep_id} ends")
+    page = httpx2.get(f"{service.url}/sweeps/{sweep_id}", timeout=60)
+    assert page.status_code == 200
+    trials = list(service.all_trials(sweep_id))
+    return Seen(
+        service.get(sweep_id),
+        trials,
+        service.analysis(sweep_id),
+        page.text,
+        service.metrics(sweep_id, trials[0].number),
+    )
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not in {PATIENCE:g} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture(params=EXAMPLES, ids=lambda one: one.name)
+def example(request: pytest.FixtureRequest) -> Example:
+    found: Example = request.param
+    if missing := found.missing():
+        pytest.skip(f"{', '.join(missing)} not installed, `make install` does it")
+    return found
+
+
+def test_an_example_is_trained_and_shown(example: Example, seen: dict[str, Seen]) -> None:
+    found = seen[example.name]
+    sweep, spec = found.sweep, found.sweep.spec
+    per_point, metric = spec["replicates"], spec["objective"]["metric"]
+
+    assert (sweep.state, sweep.reason) == ("complete", "all done")
+    assert {trial.state for trial in found.trials} == {"complete"}
+    assert all(math.isfinite(trial.objective or math.nan) for trial in found.trials)
+    assert len({trial.point for trial in found.trials}) * per_point == len(found.trials)
+    assert len({(trial.point, trial.seed) for trial in found.trials}) == len(found.trials)
+    assert all(trial.step == trial.num_steps for trial in found.trials)
+
+    (arm, *_) = sorted(
+        (arm for arm in found.findings.arms if arm.objective),
+        key=lambda arm: arm.objective.mean if arm.objective else 0.0,
+        reverse=spec["objective"]["direction"] == "maximize",
+    )
+    best = arm.objective
+    assert best is not None
+    assert best.n == per_point
+    assert best.low is not None
+    assert best.high is not None
+    assert best.low < best.mean < best.high
+    worst = GOOD[example.name]
+    is_good = (
+        best.mean > worst if spec["objective"]["direction"] == "maximize" else best.mean < worst
+    )
+    assert is_good, best
+
+    assert sweep.name in found.page
+    assert metric.replace("_", " ") in found.page.lower().replace("_", " ")
+    for field in spec["space"]:
+        assert field in found.page
+
+
+def test_an_example_takes_seconds_and_says_what_ran(
+    example: Example, seen: dict[str, Seen]
+) -> None:
+    found = seen[example.name]
+    seconds = [
+        (trial.finished_at - trial.started_at).total_seconds()
+        for trial in found.trials
+        if trial.finished_at and trial.started_at
+    ]
+
+    assert min(seconds) < SECONDS
+    curve = found.metrics[found.sweep.spec["objective"]["metric"]]
+    assert len(curve) >= 4
+    assert [step for step, _ in curve] == sorted({step for step, _ in curve})
+    if example.is_package:
+        assert found.sweep.spec["package"] == {
+            "name": example.project["name"],
+            "version": example.project["version"],
+        }
+
+
+def test_recorded_layers_are_panels(seen: dict[str, Seen]) -> None:
+    for name in ("tabular-mlp", "timm-model"):
+        if name in seen:
+            assert any(metric.startswith("effective_lr/") for metric in seen[name].metrics), name
