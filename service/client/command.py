@@ -33,6 +33,11 @@ def unknown_placeholder(command: Sequence[str], fields: Sequence[str]) -> str | 
     """Say in a sentence which ``{name}`` of a command is no field of the config, if one is."""
     known = {"args", "config", *fields}
     for word in command:
+        if ARGS in word and word != ARGS:
+            return (
+                f"{{args}} must be a word of its own, got {word!r:.80}; within a word there are "
+                "{config} and {name}"
+            )
         for name in _PLACEHOLDER.findall(word):
             if name not in known:
                 return (
@@ -77,7 +82,12 @@ def run_command(
     with tempfile.TemporaryDirectory(prefix="ndsweep-") as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(trial.config))
-        run = _Run(trial, filled_in(command, trial.config, path), _environment(trial, path, url))
+        words = filled_in(command, trial.config, path)
+        try:
+            run = _Run(trial, words, _environment(trial, path, url))
+        except OSError as error:
+            failure = f"{words[0]!r:.80} cannot be run: {error.strerror or error}"
+            return f"{trial.tell(state='failed', reason=failure)}: {failure}"
         try:
             run.watch(stopping, out, err)
         finally:
@@ -95,7 +105,9 @@ def run_command(
         except ServiceRefused as error:
             if error.status != 422:
                 raise
-            failure = f"no line of its output had the objective and 'step': {error}"
+            failure = str(error)
+            if any(field.path == "metrics" for field in error.fields):
+                failure = f"no line of its output had the objective and 'step': {error}"
     state = trial.tell(state="failed", reason=failure)
     return f"{state}: {failure}"
 
@@ -176,7 +188,7 @@ class _Run:
                 continue
             try:
                 self._trial.report(**report)
-            except (ValueError, ServiceError) as error:
+            except (TypeError, ValueError, ServiceError) as error:
                 self._wrong = str(error)
 
     def _read_errors(self, err: IO[str]) -> None:

@@ -30,6 +30,7 @@ from sweeps.retention.places import Places
 from sweeps.search.early_stopping import PointScheduler
 from sweeps.search.protocol import Proposer
 from sweeps.store.store import Store
+from worker.checkpoints.report_journal import ReportJournal
 from worker.checkpoints.stop_file import request_stop, withdraw_stop
 from worker.config.training import IMAGES
 from worker.report import Report
@@ -259,9 +260,21 @@ class Dispatcher:
         self._scheduler.ended(run.trial, ending.trial_state)
         if self._scheduler.cause(run.trial.point) is not None:
             self._stop_point(run.trial.point)
+        if error is not None and ending.trial_state in (TrialState.FAILED, TrialState.CANCELLED):
+            self._take_unheard(run, attempt)
         self._writer.end(attempt, ending)
         if ending.trial_state == TrialState.WAITING:
             self._queue.put_back(run.trial)
+
+    def _take_unheard(self, run: Run, attempt: AttemptLog) -> None:
+        """Record reports that a trial made and that did not get here: Tune drops some."""
+        heard = -1 if run.last is None else run.last.step
+        try:
+            for report in ReportJournal(self._places.checkpoints(run.trial.number)).replay():
+                if report.step > heard:
+                    self._writer.report(attempt, report)
+        except OSError as error:
+            log.warning("trial %d: its last reports cannot be read: %s", run.trial.number, error)
 
     def take_ended(self, wait_seconds: float = 0.0) -> None:
         """Tell the proposer of every trial whose ending has been written."""

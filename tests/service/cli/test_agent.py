@@ -75,8 +75,17 @@ def test_a_command_trains_every_trial(
             'print(\'{"step": 5, "loss": 1}\'); print(\'{"step": 4, "loss": 1}\')',
             "step must not go backwards: trial 0 is at step 5, got 4",
         ),
+        (
+            # More output follows than a pipe holds: somebody must go on reading.
+            'print(\'{"step": 1, "loss": \' + "9" * 400 + "}"); print("text\\n" * 50_000)',
+            "metric 'loss' must be a number, got 999",
+        ),
+        (
+            'print(\'{"step": 1, "loss": 1, "test_error": 12.5}\')',
+            "reports.0.metrics.test_error: test_error must be a fraction from 0 to 1, got 12.5",
+        ),
     ],
-    ids=["stderr", "code", "signal", "silent", "backwards"],
+    ids=["stderr", "code", "signal", "silent", "backwards", "huge", "percent"],
 )
 def test_why_a_command_failed(
     ndsweep: Command, live: str, sweep_id: str, code: str, cause: str
@@ -96,11 +105,28 @@ def test_a_command_that_always_fails_costs_three_trials(ndsweep: Command, sweep_
     assert f"mend the command, then `ndsweep retry {sweep_id}`" in answer.stderr
 
 
+def test_a_file_that_cannot_be_run_fails_its_trial(
+    ndsweep: Command, live: str, sweep_id: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text("echo no interpreter line")
+    path.chmod(0o755)
+
+    ndsweep("agent", sweep_id, "--count", "1", "--", str(path))
+
+    with Client(live) as service:
+        trial = service.trial(sweep_id, 0)
+    assert trial.state == "failed"
+    assert "train.sh' cannot be run: Exec format error" in trial.exit_cause
+
+
 def test_what_is_refused_before_a_trial(ndsweep: Command, live: str, sweep_id: str) -> None:
     unknown = ndsweep("agent", sweep_id, "--", "echo", "{lr}")
     missing = ndsweep("agent", sweep_id, "--", "no-such-command")
+    within = ndsweep("agent", sweep_id, "--", "bash", "-c", "./train.sh {args}")
 
-    assert (unknown.exit_code, missing.exit_code) == (2, 2)
+    assert (unknown.exit_code, missing.exit_code, within.exit_code) == (2, 2, 2)
+    assert "{args} must be a word of its own, got './train.sh {args}'" in within.stderr
     assert (
         "names {lr}, which is no field of the sweep; there are {args}, {config}" in unknown.stderr
     )

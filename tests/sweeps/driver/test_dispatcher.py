@@ -11,6 +11,8 @@ from sweeps.records import SweepState, TrialState
 from sweeps.retention.best_weights import WEIGHTS, kept
 from sweeps.store.store import Store
 from tests.sweeps.driver.driving import PATIENCE, Drive, Result, drive, result, store
+from worker.checkpoints.report_journal import ReportJournal
+from worker.report import Report
 
 __all__ = ["drive", "store"]
 
@@ -117,6 +119,21 @@ def test_an_error_fails_its_trial_with_its_last_line(drive: Drive) -> None:
 
     assert driving.trial(0).exit_cause == "ValueError: lr must be >= 0"
     assert driving.trial(1).exit_cause.startswith("out of memory: RuntimeError: CUDA out of mem")
+
+
+def test_reports_that_tune_dropped_with_an_error_are_recorded(drive: Drive) -> None:
+    driving = drive(num_points=1)
+    run = driving.start()
+    journal = ReportJournal(driving.places.checkpoints(0))
+    for step in (1, 2, 3):
+        report = result(step, 1 / step)["report"]
+        journal.append(Report.model_validate(report))
+    driving.dispatcher.report(run, result(1, 1.0))
+
+    driving.dispatcher.ended(run, ValueError("too bad"))
+
+    assert (driving.trial(0).state, driving.trial(0).step) == (TrialState.FAILED, 3)
+    assert driving.trial(0).metrics["validation_error"] == 1 / 3
 
 
 def test_a_trial_whose_worker_dies_is_tried_three_times(drive: Drive) -> None:
