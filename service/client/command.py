@@ -86,8 +86,8 @@ def run_command(
         try:
             run = _Run(trial, words, _environment(trial, path, url))
         except OSError as error:
-            failure = f"{words[0]!r:.80} cannot be run: {error.strerror or error}"
-            return f"{trial.tell(state='failed', reason=failure)}: {failure}"
+            reason = f"{words[0]!r:.80} cannot be run: {error.strerror or error}"
+            return f"{trial.tell(state='failed', reason=reason)}: {reason}"
         try:
             run.watch(stopping, out, err)
         finally:
