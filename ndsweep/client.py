@@ -171,6 +171,10 @@ def _values(spec: AnySpec) -> dict[str, Any]:
 
 
 def _existing(spec: str | os.PathLike[str]) -> Path:
+    if not isinstance(spec, str | os.PathLike):
+        raise TypeError(
+            f"a spec is a dict, a SweepSpec or the path of a YAML or JSON file, got {spec!r:.80}"
+        )
     path = Path(spec)
     if not path.is_file():
         raise FileNotFoundError(

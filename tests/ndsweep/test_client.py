@@ -61,6 +61,8 @@ def test_a_spec_is_a_dict_an_object_or_a_file(connected, spec, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_a_sentence(connected):
+    with pytest.raises(TypeError, match=r"a spec is a dict, a SweepSpec or the path of .*, got 3"):
+        connected.submit(3)
     with pytest.raises(FileNotFoundError, match=r"there is no file 'nope.yaml'; a spec is"):
         connected.submit("nope.yaml")
 
