@@ -37,7 +37,9 @@ def trainable(params: dict[str, Any]) -> None:
     ({"metric", "direction"}; default: the smallest validation_error) and ``trials_per_gpu``, how
     many share a card (1). What Tune gets is
     ``{"report": Report as JSON values, "objective": a finite number}``, with reports that were made
-    shortly before it in ``"before"``, if there are any. The function returns
+    shortly before it in ``"before"``, if there are any; or ``{"silent": True, "objective": …}``
+    when nothing has come for a second, so that Tune passes on what it holds back. The function
+    returns
     without a final report when a stop was requested (``worker.checkpoints.stop_file``);
     its checkpoint stands.
     An attempt that goes on where another ended first reports again what that one did
@@ -47,8 +49,11 @@ def trainable(params: dict[str, Any]) -> None:
     with _log_to(Path(task["log_path"])) as log:
         try:
             with closing(_batches(task | {"threads": _trial_threads()})) as batches:
+                objective = _objective(None, task.get("objective"))
                 for batch in batches:
-                    _send(batch, task)
+                    if batch:
+                        objective = _objective(batch[-1], task.get("objective"))
+                    _send(batch, objective)
         except Exception:
             log.error("%s", traceback.format_exc())
             raise
@@ -69,8 +74,10 @@ def _host_key() -> str:
     return f"{get_runtime_context().gcs_address} {card} {Path(__file__).parent} {sys.prefix}"
 
 
-def _send(batch: list[Report], task: dict[str, Any]) -> None:
-    objective = _objective(batch[-1], task.get("objective"))
+def _send(batch: list[Report], objective: float) -> None:
+    if not batch:
+        tune.report({"silent": True, "objective": objective})
+        return
     *before, report = (report.model_dump(mode="json") for report in batch)
     tune.report({"report": report, "objective": objective} | ({"before": before} if before else {}))
 
@@ -82,9 +89,11 @@ def _trial_threads() -> int:
     return max(1, int(cpus))
 
 
-def _objective(report: Report, objective: dict[str, str] | None) -> float:
+def _objective(report: Report | None, objective: dict[str, str] | None) -> float:
     wanted = objective or {"metric": "validation_error", "direction": "minimize"}
     worst = -WORST if wanted["direction"].startswith("max") else WORST
+    if report is None:
+        return worst
     value = report.metrics.get(wanted["metric"], worst)
     return value if report.status != "diverged" and math.isfinite(value) else worst
 

@@ -17,6 +17,8 @@ class MalformedReport(ValueError):
 
 def read_reports(result: Mapping[str, Any]) -> list[Report]:
     """Return the Reports in what a trial handed to Tune, in order. Raises MalformedReport."""
+    if result.get("silent"):
+        return []
     if "report" not in result:
         raise MalformedReport(f"a report has no 'report', only {sorted(result)[:10]}")
     try:

@@ -39,8 +39,9 @@ _SETTINGS = {
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     # No snapshots of an experiment that is never restored.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
-    # Quick reports come together, and none much later than _BUFFER_SECONDS after it was made: a
-    # part of the requests. Tune 2.60 takes length and time for each other.
+    # Quick reports come together: a part of the requests. One that comes soon after another waits
+    # for the next, or for the word that nothing has come (``worker.tune_trainable``). Tune 2.60
+    # takes length and time for each other.
     "TUNE_RESULT_BUFFER_LENGTH": "2",
     "TUNE_RESULT_BUFFER_MIN_TIME_S": "5",
     "TUNE_RESULT_BUFFER_MAX_TIME_S": "5",

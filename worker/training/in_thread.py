@@ -19,6 +19,9 @@ _LOG = logging.getLogger(__name__)
 BACKLOG = 20_000
 #: Reports of one batch.
 BATCH = 500
+#: Seconds without a report after which an empty batch follows. Tune holds a result back until the
+#: next one if the two begin within a second, and a function may take hours between two reports.
+SILENCE = 1.1
 #: Seconds that a function has to end once nobody hears it. Tune gives up its worker after 2.
 _GRACE = 10.0
 
@@ -44,6 +47,7 @@ class Reports:
     ) -> Generator[list[Report], None, None]:
         """Call ``function(config, run)`` in a thread and yield its reports as they come.
 
+        An empty batch says that the function has been silent for ``SILENCE`` since the last one.
         Raises what the function raises. Closing the generator ends the run at its next report.
         """
         thread = threading.Thread(
@@ -51,11 +55,12 @@ class Reports:
         )
         thread.start()
         try:
-            is_open = True
+            is_open, owes_silence = True, False
             while is_open:
-                batch, is_open = self._next()
-                if batch:
+                batch, is_open = self._next(SILENCE if owes_silence else None)
+                if batch or (owes_silence and is_open):
                     yield batch
+                owes_silence = bool(batch)
         finally:
             run.abandon()
             self._wait_for(thread)
@@ -76,10 +81,16 @@ class Reports:
             run.finish()
         self._queue.put(None)
 
-    def _next(self) -> tuple[list[Report], bool]:
-        """Wait for reports; return those that are there, and whether more may come."""
+    def _next(self, seconds: float | None) -> tuple[list[Report], bool]:
+        """Wait for reports; return those that are there, and whether more may come.
+
+        After ``seconds`` without one, return none.
+        """
         batch: list[Report] = []
-        item = self._queue.get()
+        try:
+            item = self._queue.get(timeout=seconds)
+        except queue.Empty:
+            return batch, True
         while item is not None:
             batch.append(item)
             if len(batch) == BATCH:

@@ -45,7 +45,10 @@ def trial_reports(
 def trial_batches(
     task: dict[str, Any], stop: Callable[[], bool] | None = None
 ) -> Generator[list[Report], None, None]:
-    """Run a trial in this process and yield its reports: those together that came together."""
+    """Run a trial in this process and yield its reports: those together that came together.
+
+    A batch may be empty: the training has been silent for a while since the one before.
+    """
     with closing(_items(task, stop)) as items:
         for item in items:
             if isinstance(item, list):
@@ -170,7 +173,7 @@ def _in_thread(
     next_line = 0.0
     with closing(reports.batches(training.function, given, run)) as batches:
         for batch in batches:
-            if time.monotonic() >= next_line or batch[-1].status != "running":
+            if batch and (time.monotonic() >= next_line or batch[-1].status != "running"):
                 _LOG.info(_line(batch[-1]))
                 next_line = time.monotonic() + _LINE_SECONDS
             yield batch

@@ -51,6 +51,16 @@ def test_a_killed_driver_leaves_exactly_the_missing_trials_to_the_next(drive: Dr
     assert [a.state for a in second.trial(1).attempts] == [TrialState.CANCELLED, "complete"]
 
 
+def test_the_word_that_a_trial_is_silent_is_no_report(drive: Drive) -> None:
+    driving = drive(num_points=1)
+    run = driving.start()
+
+    assert not driving.dispatcher.report(run, {"silent": True, "objective": 1e9})
+
+    driving.finish(run)
+    assert driving.trial(0).state == TrialState.COMPLETE
+
+
 def test_a_malformed_report_fails_that_trial_alone(drive: Drive) -> None:
     driving = drive(num_points=2)
     bad, good = driving.start(), driving.start()

@@ -46,10 +46,10 @@ def reached(step: int, folder: Path) -> Callable[[], bool]:
     return lambda: any(report.step >= step for report in journal.replay())
 
 
-def run(source: str, folder: Path, head: str = "", **fields: Any) -> list[Report]:
-    """Reports of a trial whose function has this body."""
+def module(source: str, head: str = "") -> str:
+    """Text of a module whose training function has this body."""
     body = textwrap.indent(textwrap.dedent(source), "    ")
-    text = f"""
+    return f"""
 from dataclasses import dataclass
 import ndsweep
 {head}
@@ -61,7 +61,11 @@ class Config:
 def train(config: Config, run: ndsweep.Run) -> None:
 {body}
 """
-    with on_path(write_package(folder / "package", text)):
+
+
+def run(source: str, folder: Path, head: str = "", **fields: Any) -> list[Report]:
+    """Reports of a trial whose function has this body."""
+    with on_path(write_package(folder / "package", module(source, head))):
         return list(trial_reports(task(folder, config={"steps": 3, "seed": 5}, **fields)))
 
 
@@ -122,6 +126,20 @@ def test_reports_that_come_quickly_travel_together(tmp_path: Path) -> None:
 
     assert [r.step for batch in batches for r in batch] == [*range(5000), 4999]
     assert len(batches) < 1000
+
+
+def test_a_function_that_falls_silent_is_said_to_be(tmp_path: Path) -> None:
+    source = """
+        run.report(step=1, metrics={"loss": 1.0})
+        time.sleep(1.5)
+        run.report(step=2, metrics={"loss": 0.5})
+    """
+    with on_path(write_package(tmp_path / "package", module(source, "import time"))):
+        batches = trial_batches(task(tmp_path, config={"steps": 3, "seed": 5}))
+        steps = [[report.step for report in batch] for batch in batches]
+    # The last report and the end may come together.
+    assert steps[:2] == [[1], []]
+    assert steps[2][0] == 2
 
 
 def test_what_a_function_raises_is_raised(tmp_path: Path) -> None:
