@@ -7,7 +7,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
 from dashboards.compare.plots import difference_plot
-from dashboards.compare.view import arm_curves, compare_values, config_values, refs_of
+from dashboards.compare.view import (
+    arm_curves,
+    compare_values,
+    config_values,
+    declared_metrics,
+    refs_of,
+)
 from dashboards.plots.answers import Form, plot_answer
 from dashboards.plots.sweep import learning_curves
 from dashboards.web.error_pages import PageRoute
@@ -58,8 +64,10 @@ def curves_plot(
     store: Store = StoreDep,
 ) -> Response:
     """Curves of all compared arms."""
-    plot = learning_curves(metric, arm_curves(store, refs_of(arm), metric))
-    empty = f"None of these has reported its {quantity(metric).name}."
+    refs = refs_of(arm)
+    what = quantity(metric, declared_metrics(store, refs))
+    plot = learning_curves(what, arm_curves(store, refs, metric))
+    empty = f"None of these has reported its {what.name}."
     return plot_answer(plot, form, file_name="compared-curves", empty=empty)
 
 
@@ -67,7 +75,7 @@ def curves_plot(
 def differences_plot(form: Form, arm: Arms = [], store: Store = StoreDep) -> Response:  # noqa: B006
     """Differences of means with their intervals."""
     values = compare_values(store, refs_of(arm), "")
-    metric = values["compared"].key if values["differences"] else ""
+    metric = values["compared"] if values["differences"] else ""
     plot = difference_plot(values["differences"], metric)
     empty = "There is no difference with an interval: two arms with two seeds each are needed."
     return plot_answer(plot, form, file_name="differences", empty=empty)

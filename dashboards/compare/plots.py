@@ -7,7 +7,7 @@ from dashboards.plots.answers import Plot, Row
 from dashboards.wording.formatting import shortened
 from sweeps.figures.colours import GREY, PALETTE
 from sweeps.figures.plotly_values import figure
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, markup, quantity
 
 #: Colour and marker by verdict; filled if a difference is shown.
 _STYLES = {"lower": (PALETTE[0], "circle"), "higher": (PALETTE[1], "diamond")}
@@ -16,10 +16,10 @@ _NOT_SHOWN = (GREY, "circle-open")
 _NAME = 28
 
 
-def difference_plot(rows: Sequence[Difference], metric: str) -> Plot:
+def difference_plot(rows: Sequence[Difference], metric: str | Quantity) -> Plot:
     """One line per pair: the difference of means and its 95 % interval."""
     what = quantity(metric)
-    unit = "percentage points" if what.is_fraction else what.unit
+    unit = "percentage points" if what.is_fraction else what.unit_markup
     ordered = list(reversed(rows))
     traces = []
     for index, row in enumerate(ordered):
@@ -40,7 +40,9 @@ def difference_plot(rows: Sequence[Difference], metric: str) -> Plot:
                     "width": 6,
                 },
                 "marker": {"color": ink, "symbol": marker, "size": 10},
-                "hovertemplate": f"{row.arms}<br>{row.text}<br>{row.verdict}<extra></extra>",
+                "hovertemplate": (
+                    f"{row.arms}<br>{markup(row.text)}<br>{row.verdict}<extra></extra>"
+                ),
             }
         )
     zero = {"color": GREY, "width": 1.5, "dash": "dash"}

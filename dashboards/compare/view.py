@@ -8,14 +8,20 @@ from urllib.parse import urlencode
 
 from dashboards.web.point_cache import all_points
 from dashboards.wording.differing_fields import Differing, differing_fields
-from dashboards.wording.formatting import config_value, difference_with_interval, mean_text, number
+from dashboards.wording.formatting import (
+    config_value,
+    difference_with_interval,
+    mean_text,
+    number,
+    with_unit,
+)
 from dashboards.wording.pair_note import pair_note
 from dashboards.wording.sweep_facts import objective_metric, settings_text
 from sweeps.analysis.compared_arms import ArmRef
 from sweeps.analysis.comparison import MAX_ARMS, ComparisonSpec, compare
 from sweeps.analysis.formatting import NOTHING
 from sweeps.errors import SweepsError, SweepStateConflict
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve, optimizer_of
 from sweeps.records import Point, Sweep, Trial
 from sweeps.store.store import Store
@@ -111,11 +117,27 @@ def compare_values(store: Store, refs: Sequence[Ref], metric: str) -> dict[str, 
         found = compare(store, ComparisonSpec(arms=[ref.arm() for ref in refs]))
     except (SweepStateConflict, FieldError, ValueError) as error:
         return values | {"problem": str(error)}
-    return values | _found(found)
+    return values | _found(found, declared_metrics(store, refs))
 
 
-def _found(found: dict[str, Any]) -> dict[str, Any]:
-    metric = found["metric"]
+def declared_metrics(store: Store, refs: Sequence[Ref]) -> dict[str, dict[str, Any]]:
+    """Metrics that the things to compare declare; without those of which units differ."""
+    found: dict[str, dict[str, Any]] = {}
+    unlike = set()
+    for one in dict.fromkeys(ref.sweep for ref in refs):
+        try:
+            declared = store.get_sweep(one).metrics
+        except SweepsError:
+            # Deleted since the page was opened.
+            continue
+        for name, about in declared.items():
+            if found.setdefault(name, about).get("unit") != about.get("unit"):
+                unlike.add(name)
+    return {name: about for name, about in found.items() if name not in unlike}
+
+
+def _found(found: dict[str, Any], declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    metric = quantity(found["metric"], declared)
     labels = [arm["label"] for arm in found["arms"]]
     differing = Differing(
         labels,
@@ -130,7 +152,7 @@ def _found(found: dict[str, Any]) -> dict[str, Any]:
     ]
     smallest = found["detectable_difference"]
     return {
-        "compared": quantity(metric),
+        "compared": metric,
         "arms": [_arm_line(metric, arm) for arm in found["arms"]],
         "differences": [difference(metric, row) for row in found["differences"]],
         "unlike": [(f"{r['a']} − {r['b']}", r["reason"]) for r in found["not_comparable"]],
@@ -142,7 +164,7 @@ def _found(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arm_line(metric: str, arm: dict[str, Any]) -> ArmLine:
+def _arm_line(metric: Quantity, arm: dict[str, Any]) -> ArmLine:
     lost = ", ".join(f"{count} {state}" for state, count in sorted(arm["lost"].items()))
     point = "" if arm["point"] is None else f"?point={arm['point']}#trials-title"
     return ArmLine(
@@ -156,7 +178,7 @@ def _arm_line(metric: str, arm: dict[str, Any]) -> ArmLine:
     )
 
 
-def difference(metric: str, row: dict[str, Any]) -> Difference:
+def difference(metric: str | Quantity, row: dict[str, Any]) -> Difference:
     """One row of the comparison in words and in the unit of the metric."""
     what = quantity(metric)
     low, middle, high = (what.shown(row[key]) for key in ("low", "difference", "high"))
@@ -178,9 +200,10 @@ def _verdict(row: dict[str, Any]) -> str:
     return f"{row['verdict']}, {'non-inferior' if row['non_inferior'] else 'not non-inferior'}"
 
 
-def _points(metric: str, value: float) -> str:
-    what = quantity(metric)
-    return f"{number(what.shown(value), 2)} points" if what.is_fraction else number(value, 2)
+def _points(what: Quantity, value: float) -> str:
+    if what.is_fraction:
+        return f"{number(what.shown(value), 2)} points"
+    return with_unit(what, number(value, 2))
 
 
 def _metrics(store: Store, sweeps: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 from dashboards.plots.answers import NO_PLOT, Plot, Row
 from dashboards.plots.scales import Scale, scale_of
 from sweeps.figures.plotly_values import figure, log_axis
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import is_number
 from sweeps.records import Point
 from sweeps.store.queries.thinning import thin
@@ -44,7 +44,7 @@ def both_numeric(points: Sequence[Point], x: str, y: str) -> list[Point]:
 
 
 def contour_plot(
-    points: Sequence[Point], x: str, y: str, objective: str, *, log: tuple[bool, bool]
+    points: Sequence[Point], x: str, y: str, objective: str | Quantity, *, log: tuple[bool, bool]
 ) -> Plot:
     """Contours of the objective over fields ``x`` and ``y``.
 
@@ -73,8 +73,8 @@ def contour_plot(
             "customdata": [[p.number, what.shown(p.mean or 0.0)] for p in marks],
             "hovertemplate": (
                 f"point %{{customdata[0]}}<br>{quantity(x).short} %{{x:.4g}}<br>"
-                f"{quantity(y).short} %{{y:.4g}}<br>{what.name} %{{customdata[1]:.4g}} {what.unit}"
-                "<extra></extra>"
+                f"{quantity(y).short} %{{y:.4g}}<br>{what.name} %{{customdata[1]:.4g}} "
+                f"{what.unit_markup}<extra></extra>"
             ),
         },
     ]
@@ -123,7 +123,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _surface_trace(
-    grid: Surface, fields: tuple[str, str], objective: str, ends: tuple[float, float]
+    grid: Surface, fields: tuple[str, str], objective: str | Quantity, ends: tuple[float, float]
 ) -> dict[str, Any]:
     what = quantity(objective)
     return {
@@ -141,7 +141,7 @@ def _surface_trace(
         "colorbar": {"title": {"text": what.axis, "side": "right"}, "thickness": 12},
         "hovertemplate": (
             f"{quantity(fields[0]).short} %{{x:.4g}}<br>{quantity(fields[1]).short} %{{y:.4g}}<br>"
-            f"{what.name} about %{{z:.4g}} {what.unit}<extra></extra>"
+            f"{what.name} about %{{z:.4g}} {what.unit_markup}<extra></extra>"
         ),
     }
 

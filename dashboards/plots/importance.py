@@ -12,7 +12,7 @@ from dashboards.wording.importance_notes import branch_name
 from sweeps.analysis.variance_share import VarianceShare
 from sweeps.figures.colours import GREY, PALETTE, colour
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 
 
 def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
@@ -67,7 +67,7 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
     return Plot(drawn, ("branch", "field", "importance", "points"), table)
 
 
-def variance_plot(rows: Sequence[VarianceShare], objective: str) -> Plot:
+def variance_plot(rows: Sequence[VarianceShare], objective: str | Quantity) -> Plot:
     """A bar with its interval for each field, the most important on top."""
     ordered = list(reversed(rows))
     names = [f"{quantity(row.field).short} " for row in ordered]

@@ -12,7 +12,7 @@ from dashboards.plots.answers import Plot, Row
 from dashboards.plots.scales import Scale, scale_of
 from dashboards.wording.formatting import number, sampled_value
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import is_log
 from sweeps.records import Point
 from sweeps.store.queries.thinning import thin
@@ -32,7 +32,7 @@ GROUPS = (
 
 
 def parallel_plot(
-    points: Sequence[Point], space: Mapping[str, Any], objective: str, *, maximize: bool
+    points: Sequence[Point], space: Mapping[str, Any], objective: str | Quantity, *, maximize: bool
 ) -> Plot:
     """Lines over the fields of the space, in groups by rank of the objective."""
     ranked = sorted(
@@ -46,8 +46,9 @@ def parallel_plot(
         for f in fields
     ]
     unused = {f for f in fields if any(f not in p.params for _, p in lines)}
-    shown = [quantity(objective).shown(p.mean or 0.0) for _, p in lines]
-    last = scale_of(objective, shown or [0.0], log=True)
+    what = quantity(objective)
+    shown = [what.shown(p.mean or 0.0) for _, p in lines]
+    last = scale_of(what.key, shown or [0.0], log=True)
     traces, rows = [], list[Row]()
     start = 0
     for upto, name, colour, width in GROUPS:
@@ -55,7 +56,7 @@ def parallel_plot(
         mine = [p for rank, p in lines if start <= rank < end]
         start = end
         if mine:
-            trace = _trace(mine, [*scales, last], objective, name)
+            trace = _trace(mine, [*scales, last], what, name)
             traces.append({**trace, "line": {"color": colour, "width": width}})
     for rank, point in lines:
         rows.append((point.number, rank + 1, point.mean, *(point.params.get(f) for f in fields)))
@@ -64,7 +65,7 @@ def parallel_plot(
         x={
             "title": "sampled fields and objective",
             "tickvals": list(range(len(scales) + 1)),
-            "ticktext": [*(quantity(f).short for f in fields), quantity(objective).axis],
+            "ticktext": [*(quantity(f).short for f in fields), what.axis],
             "range": [-0.25, len(scales) + 0.25],
             "fixedrange": True,
             "side": "top",
@@ -97,15 +98,14 @@ def _chosen(ranked: Sequence[Point]) -> list[tuple[int, Point]]:
 
 
 def _trace(
-    points: Sequence[Point], scales: Sequence[Scale], objective: str, name: str
+    points: Sequence[Point], scales: Sequence[Scale], what: Quantity, name: str
 ) -> dict[str, Any]:
     x: list[int | None] = []
     y: list[float | None] = []
     text: list[str] = []
-    what = quantity(objective)
     for point in points:
         mean = what.shown(point.mean or 0.0)
-        about = f"point {point.number}: {what.name} {mean:.4g} {what.unit}"
+        about = f"point {point.number}: {what.name} {mean:.4g} {what.unit_markup}"
         for index, scale in enumerate(scales):
             value = mean if index == len(scales) - 1 else point.params.get(scale.field)
             known = index == len(scales) - 1 or scale.field in point.params

@@ -10,7 +10,7 @@ from sweeps.figures import sweep as figures
 from sweeps.figures.chart import Marks, bars
 from sweeps.figures.colours import GREY
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure_of, legend_room
-from sweeps.figures.quantities import plain, quantity
+from sweeps.figures.quantities import Quantity, plain, quantity
 from sweeps.figures.sweep import Curve, Setting
 
 VIEW = View()
@@ -32,17 +32,17 @@ class Trend:
 
 
 def learning_curves(
-    metric: str, curves: Sequence[Curve], view: View = VIEW, places: Places | None = None
+    metric: str | Quantity, curves: Sequence[Curve], view: View = VIEW, places: Places | None = None
 ) -> Plot:
     """Mean of ``metric`` over steps for each point, with a band of one deviation over seeds.
 
     ``places``: where the curves lie if ``view`` asks for another x axis than steps.
     """
     what = quantity(metric)
-    chart = figures.learning_curves(metric, curves, name=f"curves-{metric.replace('/', '-')}")
+    chart = figures.learning_curves(what, curves, name=f"curves-{what.key.replace('/', '-')}")
     hover = [
         {
-            "customdata": [_spread(sd, n, metric) for sd, n in zip(c.sd, c.n, strict=True)],
+            "customdata": [_spread(sd, n, what) for sd, n in zip(c.sd, c.n, strict=True)],
             "hovertemplate": (
                 f"{c.label}<br>step %{{x:,}}<br>{what.name} %{{y:.4g}} %{{customdata}}"
                 "<extra></extra>"
@@ -63,7 +63,7 @@ def learning_curves(
 
 def sensitivity(
     param: str,
-    objective: str,
+    objective: str | Quantity,
     settings: Sequence[Setting],
     trend: Sequence[Trend],
     *,
@@ -99,7 +99,7 @@ def sensitivity(
     return Plot(drawn, ("point", "optimizer", param, "mean", "sd", "seeds"), rows)
 
 
-def _hover(param: str, objective: str, settings: Sequence[Setting]) -> dict[str, Any]:
+def _hover(param: str, objective: str | Quantity, settings: Sequence[Setting]) -> dict[str, Any]:
     """The point's number, its value, and its mean with its spread."""
     digits = ":.4g" if isinstance(settings[0].value, float) else ""
     return {
@@ -112,16 +112,16 @@ def _hover(param: str, objective: str, settings: Sequence[Setting]) -> dict[str,
     }
 
 
-def _spread(sd: float | None, n: int, metric: str) -> str:
+def _spread(sd: float | None, n: int, metric: str | Quantity) -> str:
     """Spread and seeds behind a mean: ``± 0.21 % (sd of 3 seeds)``."""
     what = quantity(metric)
     if sd is None or n < 2:
-        return f"{what.unit} (one seed)".strip()
-    unit = f" {what.unit}" if what.unit else ""
+        return f"{what.unit_markup} (one seed)".strip()
+    unit = f" {what.unit_markup}" if what.unit else ""
     return f"± {what.shown(sd):.2g}{unit} (sd of {n} seeds)"
 
 
-def _trend_marks(trend: Sequence[Trend], objective: str) -> Marks:
+def _trend_marks(trend: Sequence[Trend], objective: str | Quantity) -> Marks:
     shown = quantity(objective).shown
     means = [shown(t.mean) for t in trend]
     low, high = (
@@ -142,7 +142,7 @@ def _trend_marks(trend: Sequence[Trend], objective: str) -> Marks:
     )
 
 
-def _trend_hover(trend: Sequence[Trend], objective: str) -> dict[str, Any]:
+def _trend_hover(trend: Sequence[Trend], objective: str | Quantity) -> dict[str, Any]:
     what = quantity(objective)
 
     def interval(one: Trend) -> str:
@@ -153,7 +153,7 @@ def _trend_hover(trend: Sequence[Trend], objective: str) -> dict[str, Any]:
     return {
         "customdata": [[t.n, interval(t)] for t in trend],
         "hovertemplate": (
-            f"mean of %{{customdata[0]}} points: %{{y:.4g}} {what.unit} %{{customdata[1]}}"
+            f"mean of %{{customdata[0]}} points: %{{y:.4g}} {what.unit_markup} %{{customdata[1]}}"
             "<extra></extra>"
         ),
     }

@@ -26,18 +26,20 @@ def metric_curves(
     metrics: Mapping[str, Samples],
     view: View = VIEW,
     places: Places | None = None,
+    declared: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Plot:
     """Metrics of one unit over steps; ``unit_of`` is the metric that names the axis.
 
     ``places``: where the curves lie if ``view`` asks for another x axis than steps.
+    ``declared``: ``Sweep.metrics``.
     """
-    what = quantity(unit_of)
+    what = quantity(unit_of, declared)
     lines = []
     for index, (key, samples) in enumerate(metrics.items()):
         x, y = _places(key, samples)
-        lines.append(Line(quantity(key).name, colour(index), x, y, dash=dash(index)))
+        lines.append(Line(quantity(key, declared).name, colour(index), x, y, dash=dash(index)))
     title = "error (%)" if len(metrics) > 1 and what.is_fraction else what.axis
-    units = [quantity(key).unit for key in metrics]
+    units = [quantity(key, declared).unit_markup for key in metrics]
     legend = LEGEND_BELOW if len(lines) > 1 else {}
     chart, hover = _chart(unit_of.replace("/", "-"), title, lines, units)
     chart, words = viewed(chart, hover, view, places)

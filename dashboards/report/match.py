@@ -44,7 +44,7 @@ def match_blocks(sweep: Sweep) -> list[Block]:
     findings = tuple((label, plain(value)) for label, value in values["findings"])
     if findings:
         blocks += [Heading("What is known about it"), Table(("what", "found"), findings)]
-    return blocks + _comparison(result) + _cost(result["cost"])
+    return blocks + _comparison(sweep, result) + _cost(result["cost"])
 
 
 def _criteria(rows: list[CriterionRow], name: str) -> list[Block]:
@@ -104,11 +104,11 @@ def _layers(layers: list[LayerRow], rate_name: str) -> list[Block]:
     return [Heading("Layer by layer"), Picture(rows_drawing(chart), caption), Table(head, rows)]
 
 
-def _comparison(result: MatchResult) -> list[Block]:
+def _comparison(sweep: Sweep, result: MatchResult) -> list[Block]:
     found = result.get("comparison")
     if not found:
         return []
-    metric = found["metric"]
+    metric = quantity(found["metric"], sweep.metrics)
     sides = (
         ("source", found["source"]),
         ("target", found["target"]),
@@ -118,7 +118,7 @@ def _comparison(result: MatchResult) -> list[Block]:
         (name, quantity_value(metric, one["value"]), interval(metric, one["low"], one["high"]))
         for name, one in sides
     )
-    head = (quantity(metric).name, "mean", "95 % interval")
+    head = (metric.name, "mean", "95 % interval")
     return [
         Heading("Both at the matched rate, on fresh seeds"),
         Paragraph(found["sentence"]),

@@ -8,14 +8,14 @@ from dashboards.report.blocks import Block, Heading, Listing, Picture
 from dashboards.wording.formatting import choice_word, interval, number, quantity_value, upper_first
 from dashboards.wording.importance_notes import branch_name, importance_notes
 from dashboards.wording.plain_text import symbol
-from dashboards.wording.sweep_facts import objective_metric
+from dashboards.wording.sweep_facts import objective_quantity
 from sweeps.analysis.arms import Analysis
 from sweeps.analysis.formatting import span
 from sweeps.analysis.sensitivity import SensitivityBin
 from sweeps.analysis.table import Table
 from sweeps.figures.axes import spans_decade
 from sweeps.figures.matplotlib_files import drawing
-from sweeps.figures.quantities import plain, quantity
+from sweeps.figures.quantities import Quantity, plain, quantity
 from sweeps.figures.sweep import MOST_WITH_BARS, is_log, numeric_settings, sensitivity
 from sweeps.records import Point, Sweep
 from sweeps.store.queries.thinning import thin
@@ -29,12 +29,13 @@ def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Bloc
     """A figure for each numeric field, and its means if the design allows them."""
     points = [point for point in store.all_points(sweep.id) if point.mean is not None]
     means = {one.field: one.bins for one in found.sensitivity}
+    metric = quantity(found.metric, sweep.metrics)
     blocks: list[Block] = []
     for field in sweep.space:
         blocks += _figure(sweep, field, points)
-        rows = [row for row in (_bin_row(b, found.metric) for b in means.get(field, [])) if row]
+        rows = [row for row in (_bin_row(b, metric) for b in means.get(field, [])) if row]
         if len(rows) > 1:
-            head = (symbol(field), quantity(found.metric).name, "95 % interval", "points")
+            head = (symbol(field), metric.name, "95 % interval", "points")
             words = f"Mean over whatever the other fields were, by {quantity(field).name}."
             blocks.append(Table(head, tuple(rows), words))
     heading: list[Block] = [Heading("Sensitivity"), *blocks] if blocks else []
@@ -46,11 +47,11 @@ def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
     if len({setting.value for setting in having}) < 2:
         return []
     drawn = thin(having, MOST_POINTS)
-    metric = objective_metric(sweep)
+    metric = objective_quantity(sweep)
     chart = sensitivity(field, metric, drawn, is_log=is_log(sweep.space[field]))
     if spans_decade(chart.values()):
         chart = replace(chart, y=replace(chart.y, is_log=True, ends=None))
-    caption = f"{upper_first(quantity(metric).name)} over {quantity(field).name}"
+    caption = f"{upper_first(metric.name)} over {quantity(field).name}"
     spread = "mean ± sd" if len(drawn) <= MOST_WITH_BARS else "its mean"
     marks = f"each mark is a point, {spread} over seeds"
     if len(drawn) < len(having):
@@ -58,7 +59,7 @@ def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
     return [Picture(drawing(chart), f"{caption}: {marks}.")]
 
 
-def _bin_row(part: SensitivityBin, metric: str) -> tuple[str, ...] | None:
+def _bin_row(part: SensitivityBin, metric: Quantity) -> tuple[str, ...] | None:
     if part.mean is None:
         return None
     where = (

@@ -16,17 +16,18 @@ from dashboards.wording.formatting import (
     number,
     quantity_value,
     upper_first,
+    with_unit,
 )
 from dashboards.wording.pair_note import pair_note
 from dashboards.wording.plain_text import settings, symbol
-from dashboards.wording.sweep_facts import objective_metric
-from sweeps.analysis.arms import Analysis, ArmResult, Estimate, analysis
+from dashboards.wording.sweep_facts import objective_quantity
+from sweeps.analysis.arms import Analysis, ArmResult, Comparison, Estimate, analysis
 from sweeps.analysis.formatting import BRACKETS, NOTHING, with_interval
 from sweeps.analysis.table import Table
 from sweeps.figures.chart import Axis, Chart, Marks, bars
 from sweeps.figures.colours import OPTIMIZER_COLOURS, PALETTE
 from sweeps.figures.matplotlib_files import drawing, rows_drawing
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve, learning_curves, optimizer_of
 from sweeps.records import Sweep, sign_of
 from sweeps.store.store import Store
@@ -76,7 +77,7 @@ def _sweep_blocks(store: Store, sweep: Sweep) -> list[Block]:
         Heading("What was varied"),
         *_space(sweep),
         Heading("Results"),
-        *_results(found),
+        *_results(sweep, found),
         *_curves(store, sweep, _ranked(found)),
         *sensitivity_blocks(store, sweep, found),
         *_leaderboard(store, sweep),
@@ -106,13 +107,13 @@ def _domain(domain: dict[str, Any]) -> str:
     return f"{text}, where {' and '.join(where)}" if where else text
 
 
-def _results(found: Analysis) -> list[Block]:
+def _results(sweep: Sweep, found: Analysis) -> list[Block]:
     arms = _ranked(found)
     if not arms:
         return [Paragraph("No point has all of its seeds yet.")]
-    metric = found.metric
-    shows_test = metric != "test_error" and any(arm.test_error for arm in arms)
-    head = ["arm", quantity(metric).name, "95 % interval", "sd", "n", "points", "chosen"]
+    metric = quantity(found.metric, sweep.metrics)
+    shows_test = metric.key != "test_error" and any(arm.test_error for arm in arms)
+    head = ["arm", metric.name, "95 % interval", "sd", "n", "points", "chosen"]
     if shows_test:
         head.insert(5, "test error")
     rows = [_arm_row(arm, metric, shows_test=shows_test) for arm in arms]
@@ -121,9 +122,7 @@ def _results(found: Analysis) -> list[Block]:
         cells = tuple(
             (
                 f"{settings(row.a)} − {settings(row.b)}",
-                with_interval(
-                    partial(difference, row.metric), row.difference, row.low, row.high, BRACKETS
-                ),
+                _difference(quantity(row.metric, sweep.metrics), row),
                 number(row.p_holm, 2),
                 row.verdict,
             )
@@ -137,13 +136,19 @@ def _results(found: Analysis) -> list[Block]:
     return blocks
 
 
+def _difference(what: Quantity, row: Comparison) -> str:
+    text = with_interval(partial(difference, what), row.difference, row.low, row.high, BRACKETS)
+    # That errors are in percentage points is said below the table.
+    return text if what.is_fraction else with_unit(what, text)
+
+
 def _ranked(found: Analysis) -> list[ArmResult]:
     sign = sign_of(found.direction)
     arms = [(sign * arm.objective.mean, arm) for arm in found.arms if arm.objective is not None]
     return [arm for _, arm in sorted(arms, key=lambda pair: pair[0])]
 
 
-def _arm_row(arm: ArmResult, metric: str, *, shows_test: bool) -> tuple[str, ...]:
+def _arm_row(arm: ArmResult, metric: Quantity, *, shows_test: bool) -> tuple[str, ...]:
     assert arm.objective is not None
     objective = arm.objective
     rest = {name: value for name, value in arm.params.items() if name not in arm.arm}
@@ -170,8 +175,8 @@ def _with_interval(metric: str, found: Estimate) -> str:
     return with_interval(partial(quantity_value, metric), found.mean, found.low, found.high)
 
 
-def _intervals(arms: Sequence[ArmResult], metric: str) -> list[Block]:
-    what, marks, words = quantity(metric), list[Marks](), list[str]()
+def _intervals(arms: Sequence[ArmResult], what: Quantity) -> list[Block]:
+    marks, words = list[Marks](), list[str]()
     for arm in arms[:TOP_POINTS]:
         if (found := arm.objective) is not None:
             mean = what.shown(found.mean)
@@ -192,27 +197,27 @@ def _whose(arms: int, most: int) -> str:
 
 
 def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block]:
-    metric = objective_metric(sweep)
+    metric = objective_quantity(sweep)
     points = [arm.point for arm in arms if arm.point is not None][:MOST_CURVES]
     named = {arm.point: settings(arm.arm) for arm in arms}
     params = {arm.point: arm.params for arm in arms}
     curves = [
         Curve(named[c.point], c.steps, c.mean, c.sd, c.n, optimizer_of(sweep, params[c.point]))
-        for c in store.point_curves(sweep.id, metric, points, MAX_SAMPLES)
+        for c in store.point_curves(sweep.id, metric.key, points, MAX_SAMPLES)
         if len(c.steps) > 1
     ]
     if not curves:
         return []
     picture = drawing(learning_curves(metric, curves))
     caption = (
-        f"{upper_first(quantity(metric).name)} of {_whose(len(arms), MOST_CURVES)} while training; "
+        f"{upper_first(metric.name)} of {_whose(len(arms), MOST_CURVES)} while training; "
         "mean and deviation over seeds."
     )
     return [Heading("Learning curves"), Picture(picture, caption)]
 
 
 def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:
-    metric = objective_metric(sweep)
+    metric = objective_quantity(sweep)
     page = store.points(sweep.id, sort=sweep.objective.best_first, limit=TOP_POINTS)
     rows = tuple(
         (
@@ -228,7 +233,7 @@ def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:
         return []
     more = f" The best {len(rows)} points." if page.next else ""
     caption = f"Mean over seeds.{more}"
-    head = ("point", quantity(metric).name, "sd", "n", "state")
+    head = ("point", metric.name, "sd", "n", "state")
     return [Heading("Points"), Table(head, rows, caption)]
 
 

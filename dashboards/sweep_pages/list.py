@@ -7,8 +7,7 @@ from dashboards.sweep_pages.overview import cost_text
 from dashboards.sweep_pages.results import best_text, standing_of_best
 from dashboards.web.links import TableLinks, pager
 from dashboards.wording.formatting import percent
-from dashboards.wording.sweep_facts import Progress, objective_metric, progress
-from sweeps.figures.quantities import quantity
+from dashboards.wording.sweep_facts import Progress, objective_quantity, progress
 from sweeps.match.result import matched_rate
 from sweeps.records import Kind, Sweep, SweepState
 from sweeps.store.store import Store
@@ -120,7 +119,7 @@ def _listing(
 def _sweep_row(store: Store, sweep: Sweep) -> SweepRow:
     best = None
     if sweep.best is not None:
-        name = quantity(objective_metric(sweep)).name
+        name = objective_quantity(sweep).name
         text = best_text(sweep, sweep.best)
         best = Best(text, name, sweep.best["n"], _standing(store, sweep))
     cost = cost_text(sweep) if sweep.trial_seconds else "–"

@@ -13,7 +13,7 @@ from dashboards.sweep_pages.results import best_text, standing_of_best
 from dashboards.wording.formatting import choice_word, config_value, duration, moment, number
 from dashboards.wording.sweep_facts import (
     mlflow_experiment,
-    objective_metric,
+    objective_quantity,
     progress,
     settings_text,
 )
@@ -56,7 +56,7 @@ def _confirmation_fact(confirming: Sweep) -> Fact:
     if best is None:
         return Fact("Confirmation", confirming.state.value, link, wide=True)
     return Fact(
-        f"{quantity(objective_metric(confirming)).name} on fresh seeds".capitalize(),
+        f"{objective_quantity(confirming).name} on fresh seeds".capitalize(),
         best_text(confirming, best),
         Markup("n = {}: {}").format(best["n"], link),
         chip="confirmed" if confirming.state == SweepState.COMPLETE else confirming.state.value,
@@ -89,7 +89,7 @@ def cost_fact(sweep: Sweep) -> Fact:
 
 def best_fact(sweep: Sweep) -> Fact:
     """The best point by its mean, with how far that is to be trusted."""
-    label = f"Best {quantity(objective_metric(sweep)).name}"
+    label = f"Best {objective_quantity(sweep).name}"
     best = sweep.best
     if best is None:
         return Fact(label, "–", "no point has finished", wide=True)
@@ -192,7 +192,7 @@ def overview_values(sweep: Sweep, here: str, facts: Sequence[Fact]) -> dict[str,
     return {
         "sweep": sweep,
         "here": here,
-        "objective": quantity(objective_metric(sweep)),
+        "objective": objective_quantity(sweep),
         "progress": progress(sweep),
         "facts": facts,
         "actions": actions(sweep),

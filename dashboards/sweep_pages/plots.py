@@ -14,7 +14,7 @@ from dashboards.sweep_pages.x_axes import places_of_points, places_of_trial
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points
 from dashboards.wording.formatting import choice_word, number
-from dashboards.wording.sweep_facts import StoreDep, objective_metric
+from dashboards.wording.sweep_facts import StoreDep, objective_metric, objective_quantity
 from sweeps.figures.quantities import layer_order, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve, is_log
 from sweeps.records import Point, Sweep, Trial
@@ -50,7 +50,7 @@ def curve_metrics(store: Store, sweep: Sweep) -> list[tuple[str, str]]:
         key=lambda name: (name.split("/")[0], layer_order(name.split("/")[1])),
     )
     ordered = [objective, *(name for name in [*whole, *layers] if name != objective)]
-    return [(name, quantity(name).name) for name in ordered]
+    return [(name, quantity(name, sweep.metrics).name) for name in ordered]
 
 
 @router.get("/sweeps/{sweep_id}/plots/curves.{form}")
@@ -70,15 +70,16 @@ def curves_plot(
     best = store.points(sweep_id, sort=order, limit=CURVE_POINTS).items
     labels = curve_labels(best)
     found = store.point_curves(sweep_id, name, list(labels), max_points=MAX_SAMPLES)
+    what = quantity(name, sweep.metrics)
     curves = [Curve(labels[c.point], c.steps, c.mean, c.sd, c.n) for c in found]
     places = places_of_points(store, sweep_id, name, x, {c.point: c.steps for c in found})
     if isinstance(places, str):
         return plot_answer(NO_PLOT, form, file_name=f"{sweep_id}-curves", empty=places)
     return plot_answer(
-        learning_curves(name, curves, View(x, y, smooth), places),
+        learning_curves(what, curves, View(x, y, smooth), places),
         form,
         file_name=f"{sweep_id}-{_file_part(name)}",
-        empty=f"No trial has reported its {quantity(name).name} yet.",
+        empty=f"No trial has reported its {what.name} yet.",
     )
 
 
@@ -118,7 +119,7 @@ def sensitivity_plot(sweep_id: str, param: str, form: Form, store: Store = Store
     points = all_points(store, sweep)
     plot = sensitivity(
         param,
-        objective_metric(sweep),
+        objective_quantity(sweep),
         settings(sweep, points, param),
         trend(sweep, points, param),
         log=is_log(domain),
@@ -144,6 +145,7 @@ def metric_plot(
     store: Store = StoreDep,
 ) -> Response:
     """One or more metrics of a trial on one axis."""
+    sweep = store.get_sweep(sweep_id)
     caption, names = METRIC_PLOTS.get(name, (name, (name,)))
     found = store.metrics(sweep_id, number, names=names, max_points=MAX_SAMPLES)
     ordered: dict[str, Samples] = {key: found[key] for key in names if key in found}
@@ -151,7 +153,9 @@ def metric_plot(
     if isinstance(places, str):
         return plot_answer(NO_PLOT, form, file_name=f"{sweep_id}-{number}", empty=places)
     return plot_answer(
-        metric_curves(next(iter(ordered), names[0]), ordered, View(x, y, smooth), places),
+        metric_curves(
+            next(iter(ordered), names[0]), ordered, View(x, y, smooth), places, sweep.metrics
+        ),
         form,
         file_name=f"{sweep_id}-{number}-{_file_part(name)}",
         empty=f"{caption}: nothing was reported.",

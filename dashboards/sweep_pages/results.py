@@ -18,7 +18,7 @@ from dashboards.wording.formatting import (
     number,
 )
 from dashboards.wording.pair_note import pair_note
-from dashboards.wording.sweep_facts import objective_metric, settings_text
+from dashboards.wording.sweep_facts import objective_quantity, settings_text
 from sweeps.analysis.arms import MAX_COMPARED, ArmResult, Comparison, analysis
 from sweeps.analysis.intervals import ends_of_mean
 from sweeps.analysis.sensitivity import SensitivityBin, sensitivity
@@ -66,8 +66,8 @@ class ComparisonRow:
 
 def best_text(sweep: Sweep, best: Mapping[str, Any]) -> str:
     """The mean of a sweep's best point with its interval."""
-    metric = objective_metric(sweep)
-    ends = ends_of_mean(metric, best["mean"], best["sd"], best["n"])
+    metric = objective_quantity(sweep)
+    ends = ends_of_mean(metric.key, best["mean"], best["sd"], best["n"])
     return mean_text(metric, best["mean"], *ends)
 
 
@@ -102,7 +102,7 @@ def result_values(store: Store, sweep: Sweep) -> dict[str, Any]:
     return {
         "arms": [_arm_row(sweep, arm) for arm in arms],
         "shows_test_error": any(arm.test_error for arm in arms) and found.metric != "test_error",
-        "comparisons": [_comparison_row(row) for row in found.comparisons],
+        "comparisons": [_comparison_row(sweep, row) for row in found.comparisons],
         "pair_note": pair_note(len(found.comparisons)),
         "notes": found.notes if arms else [],
         "differing": kept(store, sweep, "differing", lambda: _differing(store, sweep, arms)),
@@ -128,7 +128,7 @@ def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
     rest = {name: value for name, value in arm.params.items() if name not in arm.arm}
     return ArmRow(
         name=_arm_name(arm.arm) or optimizer_of(sweep, arm.params),
-        objective=estimate(objective_metric(sweep), arm.objective),
+        objective=estimate(objective_quantity(sweep), arm.objective),
         test_error=estimate("test_error", arm.test_error),
         seeds=arm.objective.n,
         points=arm.points,
@@ -146,11 +146,12 @@ def _arm_name(arm: dict[str, Any]) -> str:
     )
 
 
-def _comparison_row(row: Comparison) -> ComparisonRow:
+def _comparison_row(sweep: Sweep, row: Comparison) -> ComparisonRow:
+    metric = quantity(row.metric, sweep.metrics)
     return ComparisonRow(
         arms=f"{_arm_name(row.a)} − {_arm_name(row.b)}",
-        metric=quantity(row.metric).name,
-        difference=difference_with_interval(row.metric, row.difference, row.low, row.high),
+        metric=metric.name,
+        difference=difference_with_interval(metric, row.difference, row.low, row.high),
         p_value=number(row.p_holm, 2),
         verdict=row.verdict,
     )

@@ -14,7 +14,7 @@ from dashboards.plots.timeline import timeline_plot
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points, kept
 from dashboards.wording.importance_notes import why_no_importance
-from dashboards.wording.sweep_facts import StoreDep, objective_metric
+from dashboards.wording.sweep_facts import StoreDep, objective_quantity
 from sweeps.analysis.variance_share import LEAST_POINTS, variance_shares
 from sweeps.figures.quantities import quantity
 from sweeps.figures.sweep import is_log
@@ -59,7 +59,7 @@ def variance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Respo
     sweep = store.get_sweep(sweep_id)
     points = all_points(store, sweep)
     rows = kept(store, sweep, "variance", lambda: variance_shares(sweep.space, points))
-    plot = variance_plot(rows, objective_metric(sweep))
+    plot = variance_plot(rows, objective_quantity(sweep))
     empty = f"Shares of the variance need {LEAST_POINTS} finished points that vary a field."
     return plot_answer(plot, form, file_name=f"{sweep_id}-variance", empty=empty)
 
@@ -71,7 +71,7 @@ def parallel_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Respo
     plot = parallel_plot(
         all_points(store, sweep),
         sweep.space,
-        objective_metric(sweep),
+        objective_quantity(sweep),
         maximize=sweep.objective.is_maximized,
     )
     empty = "No point has finished yet."
@@ -99,7 +99,7 @@ def contour_answer(
     known, plot = sweep.space, NO_PLOT
     if len(both_numeric(points, x, y)) >= LEAST_FOR_CONTOUR:
         plot = contour_plot(
-            points, x, y, objective_metric(sweep), log=(is_log(known[x]), is_log(known[y]))
+            points, x, y, objective_quantity(sweep), log=(is_log(known[x]), is_log(known[y]))
         )
     empty = f"Contours need {LEAST_FOR_CONTOUR} finished points that vary both of these fields."
     return plot_answer(plot, form, file_name=f"{sweep_id}-contour-{x}-{y}", empty=empty)

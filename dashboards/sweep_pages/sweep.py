@@ -16,8 +16,13 @@ from dashboards.web.error_pages import PageRoute
 from dashboards.web.point_cache import all_points, kept
 from dashboards.web.templating import page
 from dashboards.wording.importance_notes import importance_notes
-from dashboards.wording.sweep_facts import StoreDep, address, is_adaptive, objective_metric
-from sweeps.figures.quantities import quantity
+from dashboards.wording.sweep_facts import (
+    StoreDep,
+    address,
+    is_adaptive,
+    objective_metric,
+    objective_quantity,
+)
 from sweeps.records import Sweep
 from sweeps.store.store import Store
 
@@ -134,7 +139,7 @@ def results_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
         "sweep/results.html",
         sweep=sweep,
         here=f"/sweeps/{sweep.id}",
-        objective=quantity(objective_metric(sweep)),
+        objective=objective_quantity(sweep),
         **result_values(store, sweep),
     )
 
@@ -149,7 +154,7 @@ def leaderboard_part(
     return page(
         "sweep/leaderboard.html",
         sweep=sweep,
-        objective=quantity(objective_metric(sweep)),
+        objective=objective_quantity(sweep),
         board=leaderboard(store, sweep, here, sort, cursor),
     )
 
@@ -168,6 +173,6 @@ def trials_part(
         "sweep/trials.html",
         sweep=sweep,
         here=here,
-        objective=quantity(objective_metric(sweep)),
+        objective=objective_quantity(sweep),
         trials=trial_table(store, sweep, here, query),
     )

@@ -28,7 +28,7 @@ from dashboards.wording.sweep_facts import (
     StoreDep,
     address,
     mlflow_run,
-    objective_metric,
+    objective_quantity,
     settings_text,
 )
 from sweeps.figures.quantities import LAYER_QUANTITIES, quantity
@@ -165,7 +165,7 @@ def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:
 
 
 def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
-    metric = objective_metric(sweep)
+    metric = objective_quantity(sweep)
     of = f" / {number(trial.num_steps)}" if trial.num_steps else ""
     end = trial.finished_at or datetime.now(UTC)
     took = (end - trial.started_at).total_seconds() if trial.started_at else None
@@ -173,7 +173,7 @@ def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
     progress = "" if diverged is None else f"loss not finite at step {number(diverged)}"
     return (
         Fact("Optimizer", str(trial.config.get("optimizer", "–")), _sampled(trial), wide=True),
-        Fact(quantity(metric).name.capitalize(), quantity_value(metric, trial.objective)),
+        Fact(metric.name.capitalize(), quantity_value(metric, trial.objective)),
         Fact("Step", f"{number(trial.step)}{of}", progress),
         Fact("Seed", str(trial.seed), f"point {trial.point}"),
         _resources_fact(sweep, trial),

@@ -17,7 +17,7 @@ from sweeps.analysis.formatting import (
     span,
     with_interval,
 )
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -34,59 +34,64 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
-def quantity_value(key: str, value: float | None) -> str:
+def quantity_value(key: str | Quantity, value: float | None) -> str:
     """A metric with its unit: percent with two decimals for an error, else ``number``."""
     if value is None or not math.isfinite(value):
         return NOTHING
     what = quantity(key)
-    if what.is_fraction:
-        return f"{what.shown(value):z.2f}\N{NARROW NO-BREAK SPACE}%"
-    return number(value)
+    return with_unit(what, _two_decimals(what.shown(value)) if what.is_fraction else number(value))
 
 
-def mean_text(key: str, mean: float | None, low: float | None, high: float | None) -> str:
+def with_unit(what: Quantity, text: str) -> str:
+    """A value, or a value with its interval, with the unit of values behind it."""
+    return f"{text}\N{NARROW NO-BREAK SPACE}{what.value_unit}" if what.value_unit else text
+
+
+def mean_text(
+    key: str | Quantity, mean: float | None, low: float | None, high: float | None
+) -> str:
     """A mean with its interval in the unit of ``key``; only the mean where there is no spread.
 
     Of an error ``5.38 (0.65 to 33.26) %``, since the ends lie unequally far off, else
-    ``1.27 ± 0.03``.
+    ``1.27 ± 0.03``, with the unit that the sweep declares.
     """
     if mean is None or low is None or high is None or not math.isfinite(high - low):
         return quantity_value(key, mean)
     what = quantity(key)
     if what.is_fraction:
         shown = what.shown
-        text = with_interval(_two_decimals, shown(mean), shown(low), shown(high))
-        return f"{text}\N{NARROW NO-BREAK SPACE}%"
-    return f"{number(mean)} ± {number(high - mean, 2)}"
+        return with_unit(what, with_interval(_two_decimals, shown(mean), shown(low), shown(high)))
+    return with_unit(what, f"{number(mean)} ± {number(high - mean, 2)}")
 
 
 def _two_decimals(value: float) -> str:
     return f"{value:z.2f}"
 
 
-def estimate(key: str, found: Mean | None) -> str:
+def estimate(key: str | Quantity, found: Mean | None) -> str:
     """A mean with its interval, in the unit of ``key``."""
     return NOTHING if found is None else mean_text(key, found.mean, found.low, found.high)
 
 
-def interval(key: str, low: float | None, high: float | None) -> str:
+def interval(key: str | Quantity, low: float | None, high: float | None) -> str:
     """An interval in the unit of ``key``."""
     return span(partial(quantity_value, key), low, high)
 
 
-def difference(key: str, value: float) -> str:
+def difference(key: str | Quantity, value: float) -> str:
     """A difference with its sign: percentage points for a fraction, else four digits."""
     what = quantity(key)
     return signed(what.shown(value)) if what.is_fraction else signed_figures(value)
 
 
-def difference_with_interval(key: str, value: float, low: float, high: float) -> str:
+def difference_with_interval(key: str | Quantity, value: float, low: float, high: float) -> str:
     """A difference with its interval and its unit."""
     what = quantity(key)
     if what.is_fraction:
         shown = with_interval(signed, what.shown(value), what.shown(low), what.shown(high))
         return f"{shown}\N{NARROW NO-BREAK SPACE}points"
-    return with_interval(number, value, low, high).replace("-", "\N{MINUS SIGN}")
+    text = with_interval(number, value, low, high).replace("-", "\N{MINUS SIGN}")
+    return with_unit(what, text)
 
 
 def ratio(log_ratio: float) -> str:

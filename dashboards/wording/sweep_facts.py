@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from markupsafe import Markup
 
 from dashboards.wording.formatting import named_symbol, sampled_value
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.records import Sweep, TrialState
 from sweeps.store.store import Store
 
@@ -77,6 +78,11 @@ def address(sweep: Sweep) -> str:
 def objective_metric(sweep: Sweep) -> str:
     """Metric that the sweep optimises; of a match, the one its trials end with."""
     return sweep.objective.metric if sweep.kind == "sweep" else "train_loss"
+
+
+def objective_quantity(sweep: Sweep) -> Quantity:
+    """That metric with its words, and the unit that the sweep declares for it."""
+    return quantity(objective_metric(sweep), sweep.metrics)
 
 
 def is_adaptive(sweep: Sweep) -> bool:

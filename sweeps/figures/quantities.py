@@ -24,6 +24,8 @@ class Quantity:
     unit: str = ""
     #: Stored as a fraction 0..1, shown in percent.
     is_fraction: bool = False
+    #: The sweep declares it: its unit stands behind each value, that of others at axes alone.
+    is_declared: bool = False
 
     @property
     def short(self) -> str:
@@ -34,7 +36,17 @@ class Quantity:
     def axis(self) -> str:
         """Title of a plot's axis: name, symbol and unit."""
         title = f"{self.name} {self.symbol}".strip()
-        return f"{title} ({self.unit})" if self.unit else title
+        return f"{title} ({self.unit_markup})" if self.unit else title
+
+    @property
+    def value_unit(self) -> str:
+        """What a page, a report and a table write behind a value: text, "" for nothing."""
+        return self.unit if self.is_fraction or self.is_declared else ""
+
+    @property
+    def unit_markup(self) -> str:
+        """The unit for texts of figures: whatever people declared is shown as it is written."""
+        return markup(self.unit)
 
     def shown(self, value: float) -> float:
         """The number as a page shows it: percent for a fraction, else itself."""
@@ -82,16 +94,22 @@ _OF_LAYERS = frozenset({*LAYER_QUANTITIES, "gain", "kappa"})
 _BY_KEY = {quantity.key: quantity for quantity in _QUANTITIES}
 
 
-def quantity(key: str, declared: Mapping[str, Mapping[str, Any]] | None = None) -> Quantity:
+def quantity(
+    key: str | Quantity, declared: Mapping[str, Mapping[str, Any]] | None = None
+) -> Quantity:
     """Look a field or metric up; ``effective_lr/conv5`` names its layer after the quantity.
 
     A metric that the sweep declares (``Sweep.metrics``) has the unit that it declares. A key that
-    is not known is shown under its own name, without a unit.
+    is not known is shown under its own name, without a unit. A ``Quantity`` was looked up already
+    and is returned: who knows the sweep looks up once, and passes it on in place of the key.
     """
+    if isinstance(key, Quantity):
+        return key
     known = _BY_KEY.get(key)
     own = (declared or {}).get(key)
     if own is not None and not (known and known.is_fraction):
-        return Quantity(key, "", key.replace("_", " "), str(own.get("unit") or ""))
+        unit = str(own.get("unit") or "")
+        return Quantity(key, "", key.replace("_", " "), unit, is_declared=True)
     if known is not None:
         return known
     stem, slash, layer = key.partition("/")
@@ -111,6 +129,14 @@ def layer_order(layer: str) -> tuple[str, int]:
     """Sort key that puts conv2 before conv10."""
     stem = layer.rstrip("0123456789")
     return stem, int(layer[len(stem) :] or 0)
+
+
+def markup(text: str) -> str:
+    """Text of people for a figure, in which it is neither a tag nor part of a hover template.
+
+    ``plain`` takes it back.
+    """
+    return html.escape(text, quote=False).replace("{", "&#123;")
 
 
 _MARKS = {

@@ -7,7 +7,7 @@ from typing import Any
 from sweeps.figures.axes import spans_decade
 from sweeps.figures.chart import STEPS, Axis, Chart, Dash, Line, Marks
 from sweeps.figures.colours import curve_colours, dash, optimizer_colour
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.records import Point, Sweep
 from worker.config.training import IMAGES
 
@@ -77,7 +77,11 @@ def numeric_settings(sweep: Sweep, points: Sequence[Point], field: str) -> list[
 
 
 def learning_curves(
-    metric: str, curves: Sequence[Curve], *, name: str = "learning-curves", title: str = ""
+    metric: str | Quantity,
+    curves: Sequence[Curve],
+    *,
+    name: str = "learning-curves",
+    title: str = "",
 ) -> Chart:
     """Mean of a metric over steps, with a band of one standard deviation over seeds."""
     colours = curve_colours([curve.optimizer for curve in curves])
@@ -89,7 +93,7 @@ def learning_curves(
     return Chart(name, STEPS, y, lines, title)
 
 
-def _curve(metric: str, curve: Curve, ink: str, stroke: Dash) -> Line:
+def _curve(metric: str | Quantity, curve: Curve, ink: str, stroke: Dash) -> Line:
     what = quantity(metric)
     mean = [what.shown(value) for value in curve.mean]
     sd = [0.0 if value is None else what.shown(value) for value in curve.sd]
@@ -102,7 +106,12 @@ def _curve(metric: str, curve: Curve, ink: str, stroke: Dash) -> Line:
 
 
 def sensitivity(
-    field: str, objective: str, settings: Sequence[Setting], *, is_log: bool, title: str = ""
+    field: str,
+    objective: str | Quantity,
+    settings: Sequence[Setting],
+    *,
+    is_log: bool,
+    title: str = "",
 ) -> Chart:
     """The objective of every point over one field, mean ± sd, marks of one optimizer in one colour.
 
@@ -135,7 +144,7 @@ def sensitivity(
     return Chart(f"sensitivity-{field}", x, y, series, title)
 
 
-def _ends_of_points(settings: Sequence[Setting], objective: str) -> tuple[float, float]:
+def _ends_of_points(settings: Sequence[Setting], objective: str | Quantity) -> tuple[float, float]:
     """Fit the axis to the points: an interval from two points may be many times as long."""
     shown = quantity(objective).shown
     low = min((shown(s.mean - (s.sd or 0.0)) for s in settings), default=0.0)

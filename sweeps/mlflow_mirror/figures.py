@@ -9,7 +9,7 @@ from pathlib import Path
 from sweeps.figures import match as match_figures
 from sweeps.figures.chart import Chart
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure_of
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import (
     MAX_SAMPLES,
     Curve,
@@ -29,23 +29,23 @@ MOST_CURVES = 6
 
 def sweep_charts(store: Store, sweep: Sweep) -> list[Chart]:
     """Learning curves of the best points, and the objective over each numeric field."""
-    metric, sign = sweep.objective.metric, sweep.objective.sign
+    metric, sign = quantity(sweep.objective.metric, sweep.metrics), sweep.objective.sign
     points = [p for p in store.all_points(sweep.id) if p.mean is not None]
     points.sort(key=lambda p: (sign * (p.mean or 0.0), p.number))
     found = [_curves(store, sweep, points[:MOST_CURVES], metric)]
     for field, domain in sweep.space.items():
-        what = f"{quantity(metric).name} over {quantity(field).short}"
+        what = f"{metric.name} over {quantity(field).short}"
         settings = numeric_settings(sweep, points, field)
         title = f"{what}, mean ± sd over seeds"
         found.append(sensitivity(field, metric, settings, is_log=is_log(domain), title=title))
     return [one for one in found if one.series]
 
 
-def _curves(store: Store, sweep: Sweep, best: Sequence[Point], metric: str) -> Chart:
+def _curves(store: Store, sweep: Sweep, best: Sequence[Point], metric: Quantity) -> Chart:
     of = {point.number: point for point in best}
     curves = [
         Curve(_label(sweep, of[c.point]), c.steps, c.mean, c.sd, c.n)
-        for c in store.point_curves(sweep.id, metric, list(of), MAX_SAMPLES)
+        for c in store.point_curves(sweep.id, metric.key, list(of), MAX_SAMPLES)
     ]
     title = f"{sweep.name}: best {len(curves)} points, mean ± sd over seeds"
     return learning_curves(metric, curves, title=title)
