@@ -126,12 +126,14 @@ def compare(
     how = {"metric": metric, "baseline": baseline}
     with connect(url) as service:
         found = service.compare([_arm(text) for text in arms], **how).model_dump(mode="json")
+        sweeps = dict.fromkeys(arm["sweep"] for arm in found["arms"])
+        declared = [service.get(one).spec.get("metrics") or {} for one in sweeps]
     if format == "json":
         text = json.dumps(found, indent=2) + "\n"
     elif format == "csv":
         text = comparison_csv(found, "differences")
     else:
-        text = comparison_text(found, cast("Format", format))
+        text = comparison_text(found, cast("Format", format), declared)
     if out is None:
         typer.echo(text, nl=False)
     else:

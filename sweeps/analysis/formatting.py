@@ -75,6 +75,11 @@ def is_error(metric: str) -> bool:
     return metric in FRACTIONS
 
 
+def declared_unit(declared: Mapping[str, Mapping[str, Any]], metric: str) -> str:
+    """The unit that a sweep declares for a metric (``Sweep.metrics``); "" of errors and others."""
+    return "" if is_error(metric) else str(declared.get(metric, {}).get("unit") or "")
+
+
 def metric_title(metric: str, unit: str = "") -> str:
     """Head of a metric's column: "test error %", or with the unit that the sweep declares."""
     unit = "%" if is_error(metric) else unit

@@ -1,14 +1,16 @@
 """The tables of an analysis and of a comparison."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
 from sweeps.analysis.arms import Analysis, ArmResult
 from sweeps.analysis.formatting import (
     NOTHING,
     Write,
     arm_name,
+    declared_unit,
     estimate_text,
     figures,
     metric_title,
@@ -18,15 +20,41 @@ from sweeps.analysis.formatting import (
 from sweeps.analysis.table import Format, Table, to_csv, written
 
 
-def result_table(analysis: Analysis, form: Format = "text") -> str:
-    """Return a row per arm: mean with its 95 % interval over seeds, errors in percent."""
-    columns = [analysis.metric] + ([] if analysis.metric == "test_error" else ["test_error"])
-    head = ("arm", *map(metric_title, columns), "seeds", "points", "chosen params")
+class _Arm(Protocol):
+    """An arm of an analysis, as it is computed or as the API sends it."""
+
+    @property
+    def test_error(self) -> object | None: ...
+
+
+#: Metrics that a sweep declares, as ``Sweep.metrics``: {} for images.
+Declared = Mapping[str, Mapping[str, Any]]
+
+
+def result_table(
+    analysis: Analysis, form: Format = "text", declared: Declared = MappingProxyType({})
+) -> str:
+    """Return a row per arm: mean with its 95 % interval over seeds, errors in percent.
+
+    ``declared`` gives units. A training of one's own has a test error only if it reports one.
+    """
+    columns = [analysis.metric]
+    if shows_test_error(analysis.metric, analysis.arms, declared):
+        columns.append("test_error")
+    titles = (metric_title(name, declared_unit(declared, name)) for name in columns)
+    head = ("arm", *titles, "seeds", "points", "chosen params")
     rows = tuple(_row(arm, columns) for arm in analysis.arms)
     table = written(Table(head, rows), form).rstrip("\n")
     if form == "csv":
         return table
     return "\n".join([table, *(f"\n{_note(note, form)}" for note in analysis.notes)])
+
+
+def shows_test_error(metric: str, arms: Iterable[_Arm], declared: Declared) -> bool:
+    """Whether a table of results has a column for the test error beside that of ``metric``."""
+    if metric == "test_error":
+        return False
+    return not declared or any(arm.test_error is not None for arm in arms)
 
 
 def _note(note: str, form: Format) -> str:
@@ -72,9 +100,17 @@ def comparison_csv(found: Mapping[str, Any], table: Literal["arms", "differences
     return to_csv(_differences(found, repr))
 
 
-def comparison_text(found: Mapping[str, Any], form: Format = "text") -> str:
-    """Arms, differences, and everything that differs, one below the other. Not for CSV."""
+def comparison_text(
+    found: Mapping[str, Any], form: Format = "text", declared: Sequence[Declared] = ()
+) -> str:
+    """Arms, differences, and everything that differs, one below the other. Not for CSV.
+
+    ``declared``: of each compared sweep; the unit is written where all declare the same.
+    """
     metric = str(found["metric"]).replace("_", " ")
+    units = {declared_unit(one, found["metric"]) for one in declared}
+    if len(units) == 1 and (unit := units.pop()):
+        metric += f" ({unit})"
     tables = [_arms(found, figures, f"{metric}: means over seeds with 95 % intervals")]
     if found["differences"]:
         tables.append(_differences(found, figures, f"{metric}: a minus b"))

@@ -137,8 +137,8 @@ class SweepArtifacts:
         texts = {"environment.json": environment}
         if found is not None:
             return texts | {
-                "results.md": result_table(found, "markdown"),
-                "results.csv": result_table(found, "csv"),
+                "results.md": result_table(found, "markdown", sweep.metrics),
+                "results.csv": result_table(found, "csv", sweep.metrics),
             }
         result = result_of(sweep)
         return texts if result is None else texts | match_tables(result)
@@ -162,7 +162,7 @@ class SweepArtifacts:
 
     def _body(self, sweep: Sweep, found: Analysis) -> str:
         """What came out of a sweep, in Markdown: its table, and that there is a model."""
-        parts = [result_table(found, "markdown")]
+        parts = [result_table(found, "markdown", sweep.metrics)]
         model = kept(self.home, sweep.id) if self.home is not None else None
         if model is not None:
             parts.append(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from sweeps.analysis.formatting import declared_unit
 from sweeps.analysis.table import markdown_text
 from sweeps.mlflow_mirror.names import (
     MAX_PARAM,
@@ -118,7 +119,9 @@ def _best_words(sweep: Sweep) -> str:
     if best.get("mean") is None:
         return ""
     settings = ", ".join(_settings(best.get("params") or {}))
-    words = f"{sweep.objective.metric} {best['mean']:.4g}, point {best.get('point')}"
+    metric = sweep.objective.metric
+    mean = f"{best['mean']:.4g} {declared_unit(sweep.metrics, metric)}".rstrip()
+    words = f"{metric} {mean}, point {best.get('point')}"
     return f"{words}: {settings}" if settings else words
 
 

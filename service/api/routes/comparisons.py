@@ -34,4 +34,6 @@ def compare_arms(
         return ComparisonOut.model_validate(found)
     if query.format == "csv":
         return table_response(comparison_csv(found, query.table), "csv")
-    return table_response(comparison_text(found, query.format), query.format)
+    sweeps = dict.fromkeys(arm["sweep"] for arm in found["arms"])
+    declared = [store.get_sweep(one).metrics for one in sweeps]
+    return table_response(comparison_text(found, query.format, declared), query.format)

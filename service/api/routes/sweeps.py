@@ -161,7 +161,9 @@ def analyse_sweep(
     if query.format == "json":
         found = {"sweep_id": sweep_id, "analysis": full_analysis(store, sweep_id)}
         return AnalysisOut.model_validate(found)
-    return table_response(result_table(analysis(store, sweep_id), query.format), query.format)
+    declared = store.get_sweep(sweep_id).metrics
+    table = result_table(analysis(store, sweep_id), query.format, declared)
+    return table_response(table, query.format)
 
 
 @router.post(

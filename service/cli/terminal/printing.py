@@ -1,5 +1,6 @@
 """Tables on the terminal: sweeps, a match under every criterion, results with intervals."""
 
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -22,12 +23,14 @@ from sweeps.analysis.formatting import (
     BRACKETS,
     NOTHING,
     arm_name,
+    declared_unit,
     estimate_text,
     metric_title,
     metric_with_unit,
     settings_words,
     with_interval,
 )
+from sweeps.analysis.result_tables import Declared, shows_test_error
 from sweeps.records import objective_of
 
 
@@ -53,13 +56,17 @@ def _best(sweep: SweepOut) -> str:
     if sweep.best is None:
         return NOTHING
     metric = objective_of(sweep.spec).metric
-    unit = (sweep.spec.get("metrics") or {}).get(metric, {}).get("unit", "")
+    unit = declared_unit(_declared(sweep), metric)
     text = metric_with_unit(metric, sweep.best.mean, unit)
     wanted = sweep.spec.get("replicates") or 1
     if sweep.best.n < wanted and not sweep.state.is_finished():
         # More of its seeds are to come, and the mean will move.
         text += f", {sweep.best.n} of {wanted} seeds"
     return escape(text)
+
+
+def _declared(sweep: SweepOut) -> dict[str, Any]:
+    return sweep.spec.get("metrics") or {}
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:
@@ -116,7 +123,7 @@ def print_outcome(console: Console, service: Client, sweep: SweepOut) -> None:
         print_match(console, sweep.result)
         print_cost(console, sweep.result)
     elif sweep.kind == "sweep" and any(sweep.trials.values()):
-        print_results(console, service.analysis(sweep.id))
+        print_results(console, service.analysis(sweep.id), _declared(sweep))
 
 
 def print_prediction(console: Console, found: PredictionOut) -> None:
@@ -200,15 +207,24 @@ def _range(interval: dict[str, Any] | None) -> str:
     return NOTHING if interval is None else escape(with_interval(_rate, **interval, form=BRACKETS))
 
 
-def print_results(console: Console, found: FindingsOut) -> None:
-    """Print a row for each arm: mean with its 95 % interval over seeds, errors in percent."""
-    titles = (f"{metric_title(metric)} (95 %)" for metric in (found.metric, "test_error"))
-    table = Table("arm", *titles, "seeds", "point", box=None)
+def print_results(
+    console: Console, found: FindingsOut, declared: Declared = MappingProxyType({})
+) -> None:
+    """Print a row for each arm: mean with its 95 % interval over seeds, errors in percent.
+
+    ``declared``: metrics of the spec, which give units; {} for images.
+    """
+    shows_test = found.metric == "test_error" or shows_test_error(
+        found.metric, found.arms, declared
+    )
+    metrics = [found.metric, *(["test_error"] if shows_test else [])]
+    titles = (metric_title(metric, declared_unit(declared, metric)) for metric in metrics)
+    table = Table("arm", *(escape(f"{one} (95 %)") for one in titles), "seeds", "point", box=None)
     for arm in found.arms:
         table.add_row(
             escape(arm_name(arm.arm)),
             estimate_text(found.metric, arm.objective),
-            estimate_text("test_error", arm.test_error),
+            *([estimate_text("test_error", arm.test_error)] if shows_test else []),
             str(arm.objective.n if arm.objective else 0),
             _points(arm),
         )
@@ -216,7 +232,7 @@ def print_results(console: Console, found: FindingsOut) -> None:
     lines = [
         *(f"{arm_name(arm.arm)}: {_chosen(arm) or 'nothing was chosen'}" for arm in found.arms),
         *map(_difference, found.comparisons),
-        *map(_confirmation, found.confirmed),
+        *(_confirmation(row, declared) for row in found.confirmed),
         *map(_importance, found.importance or ()),
         *(_rung(row, row.spearman) for row in found.rungs or () if row.spearman is not None),
     ]
@@ -242,14 +258,16 @@ def _difference(row: ArmDifferenceOut) -> str:
     return f"{a} is {row.verdict} than {b} in {metric}"
 
 
-def _confirmation(row: ConfirmedOut) -> str:
+def _confirmation(row: ConfirmedOut, declared: Declared) -> str:
     """Format a point's result on fresh seeds, or the state of its confirmation."""
     name = f"point {row.point} confirmed by sweep {row.sweep}"
     if row.objective is None:
         return f"{name}: {row.state}"
-    test = estimate_text("test_error", row.test_error)
-    objective = f"{metric_title(row.metric)} {estimate_text(row.metric, row.objective)}"
-    return f"{name}: {objective}, test error % {test} over {len(row.seeds)} fresh seeds"
+    title = metric_title(row.metric, declared_unit(declared, row.metric))
+    text = f"{name}: {title} {estimate_text(row.metric, row.objective)}"
+    if not declared or row.test_error is not None:
+        text += f", test error % {estimate_text('test_error', row.test_error)}"
+    return f"{text} over {len(row.seeds)} fresh seeds"
 
 
 def _importance(row: ImportanceOut) -> str:

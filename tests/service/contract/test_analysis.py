@@ -1,6 +1,8 @@
 """The analysis as the API states it: every part has a schema, and the JSON is what it was."""
 
+import copy
 import json
+import re
 
 from pydantic import TypeAdapter
 from rich.console import Console
@@ -164,17 +166,35 @@ def test_the_terminal_shows_every_part():
 
     lines = [line.strip() for line in captured.get().splitlines()]
     assert lines[0].split("  ")[0] == "arm"
-    assert "validation error % ± 95 %" in lines[0]
-    assert "8.50 ± 11.00" in lines[1]
+    assert "validation error % (95 %)" in lines[0]
+    assert "8.50 (-2.50 to 19.50)" in lines[1]
     assert lines[1].endswith("selected of 3 (1 diverged)")
     assert lines[2].split() == ["sgd", "–", "–", "0", "1", "(1", "diverged)"]
     assert lines[3:] == [
         "ndadam: betas 0.9 0.999, gamma_c none",
         "sgd: nothing was chosen",
         "ndadam against sgd: no difference shown in test error",
-        "point 0 confirmed by sweep 51c07d2f9a10: validation error % 9.00 ± 9.00, test error % – "
-        "over 2 fresh seeds",
+        "point 0 confirmed by sweep 51c07d2f9a10: validation error % 9.00 (0.00 to 18.00), "
+        "test error % – over 2 fresh seeds",
         "importance (ndadam): alpha_v 80 %, alpha_s 20 %",
         "rung at step 25: ranks agree with the end by 1.00 (Spearman, 4 points)",
         "One seed per point: no intervals. Set replicates to 2 or more.",
     ]
+
+
+def test_the_terminal_shows_declared_units_and_no_test_error_that_is_not_reported():
+    stored = copy.deepcopy(STORED)
+    analysis = stored["analysis"]
+    for arm in [*analysis["arms"], *analysis["confirmed"]]:
+        arm["test_error"] = None
+    analysis["metric"] = analysis["confirmed"][0]["metric"] = "score"
+    found = AnalysisOut.model_validate(stored).analysis
+    console = Console(width=200)
+    with console.capture() as captured:
+        print_results(console, found, {"score": {"direction": "maximize", "unit": "[red]points/s"}})
+
+    lines = [line.strip() for line in captured.get().splitlines()]
+    assert re.split("  +", lines[0]) == ["arm", "score [red]points/s (95 %)", "seeds", "point"]
+    assert "0.085 ± 0.11" in lines[1]
+    assert "score [red]points/s 0.09 ± 0.09 over 2 fresh seeds" in captured.get()
+    assert "test error %" not in captured.get()

@@ -9,6 +9,7 @@ import pytest
 from ndadam.statistics.inference import welch
 from service.client.frames import arm_rows, difference_rows
 from service.contract.outputs import ComparisonOut
+from sweeps.analysis.result_tables import comparison_text
 
 COMPARISONS = "/api/v1/comparisons"
 SGD = [0.10, 0.12, 0.11, 0.13]
@@ -66,3 +67,12 @@ def test_an_analysis_comes_as_a_table_too(client, body, form):
 
     assert answer.status_code == 200
     assert "11.50" in answer.text
+
+
+def test_captions_have_the_unit_that_all_compared_sweeps_declare(client, body):
+    found = client.post(COMPARISONS, json=body).json() | {"metric": "score"}
+    one, other = {"score": {"unit": "points/s"}}, {"score": {"unit": "points"}}
+
+    assert "score (points/s): a minus b" in comparison_text(found, declared=[one, one])
+    assert "score: a minus b" in comparison_text(found, declared=[one, other])
+    assert "score: a minus b" in comparison_text(found)

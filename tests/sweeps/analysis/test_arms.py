@@ -280,3 +280,24 @@ class TestSensitivity:
 
         assert [one.field for one in sensitivity(sweep, points, "lr")] == ["lr"]
         assert sensitivity(sweep, points, "momentum") == []
+
+
+def test_the_table_has_the_declared_unit_and_only_a_test_error_that_is_reported(
+    store: Store,
+) -> None:
+    hostile = "<b>|$5_"
+    declared = {"score": {"direction": "maximize", "unit": hostile}}
+    objective = {"metric": "score", "direction": "maximize"}
+    claim = claimed(store, spec=spec(objective=objective, metrics=declared))
+    finish(store, claim, 0, {"optimizer": "sgd", "lr": 0.4}, [None, None])
+
+    found = analysis(store, claim.sweep_id)
+    text, markdown, latex = (
+        result_table(found, form, declared).splitlines() for form in ("text", "markdown", "latex")
+    )
+
+    assert "test error %" not in "".join([*text, *markdown, *latex])
+    assert f"score {hostile}" in text[0]
+    assert "score \\<b\\>\\|$5\\_" in markdown[0]
+    assert any(r"score <b>|\$5\_" in line for line in latex)
+    assert "test error %" in result_table(found)

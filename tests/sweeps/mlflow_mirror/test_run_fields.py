@@ -105,6 +105,16 @@ class TestTags:
         fixed = replace(sweep, best={"mean": 0.0295, "point": 0, "params": {}})
         assert sweep_tags(fixed, "")["best"] == "validation_error 0.0295, point 0"
 
+    def test_the_best_point_has_the_declared_unit(self, sweep: Sweep) -> None:
+        spec = sweep.spec | {
+            "objective": {"metric": "score", "direction": "maximize"},
+            "metrics": {"score": {"direction": "maximize", "unit": "points/s"}},
+        }
+        best = {"mean": 104.25, "point": 3, "params": {}}
+        found = sweep_tags(replace(sweep, spec=spec, best=best), "")["best"]
+
+        assert found == "score 104.2 points/s, point 3"
+
     def test_an_experiment_leads_back_and_names_what_decides(self, sweep: Sweep) -> None:
         tags = experiment_tags(sweep, "http://localhost:8000/")
 
