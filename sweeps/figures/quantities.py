@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from worker.config.training import FIXED_METRICS
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -99,15 +101,16 @@ def quantity(
 ) -> Quantity:
     """Look a field or metric up; ``effective_lr/conv5`` names its layer after the quantity.
 
-    A metric that the sweep declares (``Sweep.metrics``) has the unit that it declares. A key that
-    is not known is shown under its own name, without a unit. A ``Quantity`` was looked up already
-    and is returned: who knows the sweep looks up once, and passes it on in place of the key.
+    A metric that the sweep declares (``Sweep.metrics``) has the unit that it declares, unless its
+    name has a fixed meaning. A key that is not known is shown under its own name, without a unit.
+    A ``Quantity`` was looked up already and is returned: who knows the sweep looks up once, and
+    passes it on in place of the key.
     """
     if isinstance(key, Quantity):
         return key
     known = _BY_KEY.get(key)
     own = (declared or {}).get(key)
-    if own is not None and not (known and known.is_fraction):
+    if own is not None and key not in FIXED_METRICS:
         unit = str(own.get("unit") or "")
         return Quantity(key, "", key.replace("_", " "), unit, is_declared=True)
     if known is not None:

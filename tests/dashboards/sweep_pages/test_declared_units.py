@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -186,7 +185,8 @@ def test_a_declared_unit_stands_behind_ends_and_differences() -> None:
     assert difference_with_interval(what, -1.0, -2.0, 0.5) == (f"−1 (−2 to 0.5){SPACE}points/s")
 
 
-def test_an_error_is_a_percentage_whatever_is_declared(tmp_path: Path) -> None:
-    what = quantity("validation_error", {"validation_error": {"unit": "%"}})
+def test_names_with_a_fixed_meaning_are_written_alike_in_every_training() -> None:
+    declared = {"validation_error": {"unit": "%"}, "train_loss": {"unit": ""}}
 
-    assert quantity_value(what, 0.05) == f"5.00{SPACE}%"
+    assert quantity_value(quantity("validation_error", declared), 0.05) == f"5.00{SPACE}%"
+    assert quantity("train_loss", declared).axis == "training loss (nats)"
