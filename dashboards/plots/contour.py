@@ -44,12 +44,18 @@ def both_numeric(points: Sequence[Point], x: str, y: str) -> list[Point]:
 
 
 def contour_plot(
-    points: Sequence[Point], x: str, y: str, objective: str | Quantity, *, log: tuple[bool, bool]
+    points: Sequence[Point],
+    x: str,
+    y: str,
+    objective: str | Quantity,
+    *,
+    log: tuple[bool, bool],
+    maximize: bool = False,
 ) -> Plot:
     """Contours of the objective over fields ``x`` and ``y``.
 
     The surface is a mean of the points around each place, weighted by a Gaussian; it averages over
-    all other fields, as a sensitivity does.
+    all other fields, as a sensitivity does. The better end of the objective is blue.
     """
     chosen = both_numeric(points, x, y)
     what = quantity(objective)
@@ -63,7 +69,9 @@ def contour_plot(
     grid = surface(chosen, sides, values)
     marks = thin(chosen, MAX_MARKS)
     traces = [
-        _surface_trace(grid, (x, y), objective, _range(values)),
+        _surface_trace(
+            grid, (x, y), objective, _range(values, maximize=maximize), maximize=maximize
+        ),
         {
             "type": "scatter",
             "mode": "markers",
@@ -116,14 +124,20 @@ def _cell(place: float | None) -> int:
     return min(CELLS - 1, max(0, int((place or 0.0) * CELLS)))
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
+def _range(values: Sequence[float], *, maximize: bool) -> tuple[float, float]:
     """Ends of the colour scale, without the worst tenth of the points."""
-    ordered = sorted(values)
-    return ordered[0], ordered[min(len(ordered) - 1, round(0.9 * (len(ordered) - 1)))]
+    best_first = sorted(values, reverse=maximize)
+    best, worst = best_first[0], best_first[round(0.9 * (len(best_first) - 1))]
+    return (worst, best) if maximize else (best, worst)
 
 
 def _surface_trace(
-    grid: Surface, fields: tuple[str, str], objective: str | Quantity, ends: tuple[float, float]
+    grid: Surface,
+    fields: tuple[str, str],
+    objective: str | Quantity,
+    ends: tuple[float, float],
+    *,
+    maximize: bool,
 ) -> dict[str, Any]:
     what = quantity(objective)
     return {
@@ -136,6 +150,7 @@ def _surface_trace(
         "zauto": False,
         "ncontours": 14,
         "colorscale": [list(stop) for stop in COLOURS],
+        **({"reversescale": True} if maximize else {}),
         "line": {"width": 0.5},
         "connectgaps": False,
         "colorbar": {"title": {"text": what.axis, "side": "right"}, "thickness": 12},

@@ -99,7 +99,12 @@ def contour_answer(
     known, plot = sweep.space, NO_PLOT
     if len(both_numeric(points, x, y)) >= LEAST_FOR_CONTOUR:
         plot = contour_plot(
-            points, x, y, objective_quantity(sweep), log=(is_log(known[x]), is_log(known[y]))
+            points,
+            x,
+            y,
+            objective_quantity(sweep),
+            log=(is_log(known[x]), is_log(known[y])),
+            maximize=sweep.objective.is_maximized,
         )
     empty = f"Contours need {LEAST_FOR_CONTOUR} finished points that vary both of these fields."
     return plot_answer(plot, form, file_name=f"{sweep_id}-contour-{x}-{y}", empty=empty)

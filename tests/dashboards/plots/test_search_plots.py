@@ -180,6 +180,19 @@ class TestContour:
         assert [row[0] for row in plot.rows] == [0]
         assert plot.figure["layout"]["xaxis"]["type"] == "log"
 
+    def test_the_better_end_is_blue_and_the_worst_tenth_sets_no_colour(self) -> None:
+        points = [
+            point(n, n / 10, alpha_v=0.01 * (1 + n), alpha_s=0.01 * (1 + n % 3)) for n in range(11)
+        ]
+        fields = ("alpha_v", "alpha_s", "score")
+
+        low = contour_plot(points, *fields, log=(False, False)).figure["data"][0]
+        high = contour_plot(points, *fields, log=(False, False), maximize=True).figure["data"][0]
+
+        assert (low["zmin"], low["zmax"]) == (0.0, 0.9)
+        assert "reversescale" not in low
+        assert (high["zmin"], high["zmax"], high["reversescale"]) == (0.1, 1.0, True)
+
 
 class TestImportance:
     def test_the_most_important_is_on_top_with_its_interval(self) -> None:
