@@ -22,6 +22,7 @@ from sweeps.analysis.verdicts import (
     judged,
     sorted_pairs,
 )
+from sweeps.records import Sweep
 from sweeps.spec.model import SpecModel
 from sweeps.store.store import Store
 from worker.config.train_config import FieldError
@@ -54,9 +55,7 @@ def compare(store: Store, asked: ComparisonSpec) -> dict[str, Any]:
         )
     baseline = _baseline(groups, arms, asked.baseline)
     metric = _metric(arms, asked.metric)
-    maximize = any(
-        arm.sweep.objective.is_maximized and metric_of(arm.sweep) == metric for arm in arms
-    )
+    maximize = any(_is_maximized(arm.sweep, metric) for arm in arms)
     notes: list[str] = []
     usable = [arm for arm in arms if _is_usable(arm, metric, notes)]
     pairing, margin = _declared(arms, notes)
@@ -162,6 +161,13 @@ def _pairs(
     # No two arms share a label.
     found = next((one for one in samples if one.label == baseline.label), None)
     return ([], []) if found is None else sorted_pairs(samples, pairing=pairing, baseline=found)
+
+
+def _is_maximized(sweep: Sweep, metric: str) -> bool:
+    """Whether a larger value of a metric is better: as the objective, or as it is declared."""
+    if metric_of(sweep) == metric:
+        return sweep.objective.is_maximized
+    return bool(sweep.metrics.get(metric, {}).get("direction") == "maximize")
 
 
 def _row(found: Judged, margin: float | None, *, maximize: bool) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from starlette.testclient import TestClient
 from dashboards.report.document import to_html, to_latex, to_markdown
 from dashboards.report.sweep import report_document
 from dashboards.wording.formatting import difference_with_interval, interval, quantity_value
+from sweeps.analysis.compared_arms import ArmRef
+from sweeps.analysis.comparison import ComparisonSpec, compare
 from sweeps.figures.quantities import plain, quantity
 from sweeps.records import NewTrial, SweepState, TrialState
 from sweeps.store.store import Store
@@ -28,7 +30,7 @@ def _seed(store: Store, unit: str) -> str:
         "objective": {"metric": "score", "direction": "maximize"},
         "metrics": {
             "score": {"direction": "maximize", "unit": unit},
-            "size": {"unit": "MiB"},
+            "size": {"direction": "maximize", "unit": "MiB"},
         },
         "space": {
             "a": {"kind": "float", "low": 0.0, "high": 10.0},
@@ -136,6 +138,16 @@ def test_a_comparison_has_the_unit_that_its_sweeps_share(
     curves = _text(served, f"/compare/plots/curves.json?metric=score&{alike}")
     assert "score (points/s)" in curves
     assert "points/s" not in _text(served, f"/compare?arm={own}:p1&arm={hostile}:p2")
+
+
+def test_a_comparison_knows_which_end_of_a_declared_metric_is_better(
+    served: tuple[Store, TestClient], own: str
+) -> None:
+    arms = [ArmRef(sweep=own, point=point) for point in (1, 2)]
+
+    for metric in ("size", "score"):
+        found = compare(served[0], ComparisonSpec(arms=arms, metric=metric))
+        assert found["direction"] == "maximize", metric
 
 
 def test_a_report_has_the_unit_in_every_form(served: tuple[Store, TestClient], own: str) -> None:
