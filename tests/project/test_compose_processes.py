@@ -69,7 +69,7 @@ class Compose:
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
         service = self.services[name]
-        environment = {key: self.here(value) for key, value in service["environment"].items()}
+        environment = {key: self.here(value or "") for key, value in service["environment"].items()}
         kept = {
             name: value
             for name, value in os.environ.items()
