@@ -86,7 +86,7 @@ def run_command(
         try:
             run = _Run(trial, words, _environment(trial, path, url))
         except OSError as error:
-            reason = f"{words[0]!r:.80} cannot be run: {error.strerror or error}"
+            reason = f"{words[0]!r:.300} cannot be run: {error.strerror or error}"
             return f"{trial.tell(state='failed', reason=reason)}: {reason}"
         try:
             run.watch(stopping, out, err)
