@@ -11,7 +11,7 @@ from dashboards.sweep_pages import plots as plot_pages
 from dashboards.sweep_pages import search as search_pages
 from dashboards.sweep_pages import sweep as sweep_pages
 from dashboards.sweep_pages import trial as trial_pages
-from dashboards.sweep_pages.trial import CheckpointFile, ListCheckpoints, ReadLog
+from dashboards.sweep_pages.trial import CheckpointFile, ListCheckpoints, LogEnd, ReadLog
 from dashboards.web import static_files
 from dashboards.web.ports import Steering, Submitting
 from sweeps.store.store import Store
@@ -31,9 +31,9 @@ PARTS = (
 )
 
 
-def no_log(sweep_id: str, number: int) -> str:
+def no_log(sweep_id: str, number: int) -> LogEnd:
     """Return no log: the default if pages are served without the folder of logs."""
-    return ""
+    return LogEnd("", 0)
 
 
 def no_checkpoints(sweep_id: str, number: int) -> list[CheckpointFile]:

@@ -9,6 +9,7 @@ it hears (``worker.card_sharing.process``).
 import logging
 import math
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Generator, Iterator
@@ -26,6 +27,8 @@ from worker.training.trial import trial_batches
 
 #: What Tune's strict check and schedulers see when a report has no finite objective.
 WORST = 1e9
+#: Words in the first line of each attempt in a trial's log.
+STARTS = "starts in process"
 
 
 def trainable(params: dict[str, Any]) -> None:
@@ -98,10 +101,20 @@ def _objective(report: Report | None, objective: dict[str, str] | None) -> float
     return value if report.status != "diverged" and math.isfinite(value) else worst
 
 
+def _attempts_in(path: Path) -> int:
+    """Count the attempts that have written to a log; one that found no worker has written none."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return sum(f" {STARTS} " in line for line in lines)
+    except FileNotFoundError:
+        return 0
+
+
 @contextmanager
 def _log_to(path: Path) -> Iterator[logging.Logger]:
     """The worker's log in a file of this trial's own, appended to by every attempt."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    attempt = 1 + _attempts_in(path)
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("worker")
@@ -110,7 +123,7 @@ def _log_to(path: Path) -> Iterator[logging.Logger]:
     log.setLevel(logging.INFO)
     log.propagate = False
     try:
-        log.info("attempt starts in process %d", os.getpid())
+        log.info("attempt %d %s %d on %s", attempt, STARTS, os.getpid(), socket.gethostname())
         yield log
     finally:
         log.removeHandler(handler)

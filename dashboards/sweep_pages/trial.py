@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -36,8 +37,18 @@ from sweeps.records import Attempt, Sweep, Trial
 from sweeps.store.store import Store
 from worker.config.training import IMAGES
 
+
+@dataclass(frozen=True)
+class LogEnd:
+    """The last lines of a log."""
+
+    text: str
+    #: Bytes of the log up to its end.
+    size: int
+
+
 #: (sweep id, trial number) -> the end of the trial's log.
-ReadLog = Callable[[str, int], str]
+ReadLog = Callable[[str, int], LogEnd]
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -98,6 +109,7 @@ def trial_page(
     """Config, provenance, curves, attempts and log of one trial."""
     sweep, trial = store.get_sweep(sweep_id), store.trial(sweep_id, number)
     seen = store.last_event_id(sweep.id)
+    log = read_log(sweep.id, trial.number)
     names = set(trial.metrics)
     recorded = names | set(store.series_names(sweep.id) if trial.measurement else ())
     return page(
@@ -117,7 +129,8 @@ def trial_page(
         ],
         attempts=[_attempt_row(sweep, attempt) for attempt in trial.attempts],
         provenance=_provenance(trial),
-        log=read_log(sweep.id, trial.number),
+        log_size=log.size,
+        log_parts=_log_parts(log.text),
         checkpoints=list_checkpoints(sweep.id, trial.number),
         **_overview(sweep, trial),
     )
@@ -150,6 +163,25 @@ def _metric_plots(sweep: Sweep, names: Collection[str]) -> list[tuple[str, str]]
         ),
         *((name, upper_first(quantity(name, sweep.metrics).name)) for name in shown),
     ]
+
+
+def _log_parts(text: str) -> list[tuple[bool, str]]:
+    """A log's lines, those apart that begin an attempt: whether they do, and the text."""
+    parts: list[tuple[bool, str]] = []
+    for begins, lines in groupby(text.splitlines(keepends=True), is_attempt_start):
+        text = "".join(lines)
+        # What follows a line of its own begins on the next.
+        parts.append((begins, text.rstrip("\n") if begins else text))
+    return parts
+
+
+def is_attempt_start(line: str) -> bool:
+    """Whether a line of a log is the first of an attempt; see ``worker.tune_trainable``."""
+    return _ATTEMPT_START.match(line) is not None
+
+
+#: 0.1.0 did not number attempts. Its like is in static/log.js.
+_ATTEMPT_START = re.compile(r"^[-\d]+ [:,\d]+ INFO attempt (\d+ )?starts in process \d+")
 
 
 def _overview(sweep: Sweep, trial: Trial) -> dict[str, Any]:

@@ -1,33 +1,75 @@
 """Reads the end of a trial's log without reading the rest, and lists its checkpoints as files."""
 
+import codecs
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dashboards.sweep_pages.trial import CheckpointFile
+from dashboards.sweep_pages.trial import CheckpointFile, LogEnd
 
 #: A line is rarely longer than 100 bytes; this much holds 10,000 of them.
 MAX_BYTES = 1_000_000
 
 
-def trial_log(home: Path, sweep_id: str, number: int, lines: int = 200) -> str:
-    """The last ``lines`` lines that a trial wrote; "" when it wrote none.
+#: Bytes that are read of a log at once while it is followed.
+_PIECE = 65_536
+
+
+def log_path(home: Path, sweep_id: str, number: int) -> Path:
+    """Where a trial writes its log, on whichever node it runs: the home is shared.
 
     Both names come from the store, never from a request: they are parts of a path.
     """
-    return tail(home / "logs" / sweep_id / f"{number}.log", lines)
+    return home / "logs" / sweep_id / f"{number}.log"
 
 
-def tail(path: Path, lines: int) -> str:
+def trial_log(home: Path, sweep_id: str, number: int, lines: int = 200) -> LogEnd:
+    """The last ``lines`` lines that a trial wrote; "" when it wrote none."""
+    return tail(log_path(home, sweep_id, number), lines)
+
+
+def tail(path: Path, lines: int) -> LogEnd:
     """The last ``lines`` lines of a text file; "" when there is no such file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - MAX_BYTES))
-            text = file.read(MAX_BYTES).decode("utf-8", errors="replace")
+            start = max(0, size - MAX_BYTES)
+            file.seek(start)
+            data = file.read(MAX_BYTES)
     except FileNotFoundError:
-        return ""
-    return "".join(text.splitlines(keepends=True)[-lines:])
+        return LogEnd("", 0)
+    text = data.decode("utf-8", errors="replace")
+    return LogEnd("".join(text.splitlines(keepends=True)[-lines:]), start + len(data))
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, piece by piece."""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+class GrowingLog:
+    """A log that is read while it is written, a bounded piece at a time."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        """``offset``: the byte before which nothing is read."""
+        self._path, self.offset = path, offset
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def read(self) -> str:
+        """Return the next piece; "" if nothing was added since, or if there is no file yet."""
+        try:
+            with self._path.open("rb") as file:
+                if file.seek(0, 2) < self.offset:
+                    self.offset = 0  # another file of that name
+                file.seek(self.offset)
+                data = file.read(_PIECE)
+        except FileNotFoundError:
+            return ""
+        self.offset += len(data)
+        return self._decoder.decode(data)
 
 
 def trial_checkpoints(home: Path, sweep_id: str, number: int) -> list[CheckpointFile]:

@@ -9,7 +9,17 @@ from service.cli.growth import compare, confirm, delete, extend, label
 from service.cli.match import app as match
 from service.cli.results import import_results, imports, report
 from service.cli.serve import doctor, quickstart, runner, serve
-from service.cli.sweeps import cancel, export, list_sweeps, pause, resume, retry, submit, watch
+from service.cli.sweeps import (
+    cancel,
+    export,
+    list_sweeps,
+    logs,
+    pause,
+    resume,
+    retry,
+    submit,
+    watch,
+)
 from service.cli.terminal.failures import OneLineErrors
 from service.cli.train import train
 from service.cli.upkeep import gc, token
@@ -27,6 +37,7 @@ app.command()(runner)
 app.command()(submit)
 app.command()(watch)
 app.command("list")(list_sweeps)
+app.command()(logs)
 app.command()(agent)
 app.command()(cancel)
 app.command()(pause)

@@ -101,6 +101,30 @@ def watch_to_the_end(service: "Client", sweep: "SweepOut") -> None:
         raise typer.Exit(1)
 
 
+def logs(
+    sweep_id: SweepId,
+    trial: Annotated[int, typer.Argument(min=0, help="Number of the trial.", metavar="TRIAL")],
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=10_000, help="Lines from the end.")
+    ] = 200,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the trial has ended.")
+    ] = False,
+    url: Url = None,
+) -> None:
+    """Print the log of a trial: its end, or with --follow all of it as it is written."""
+    with connect(url) as service:
+        pieces = (
+            service.follow_log(sweep_id, trial)
+            if follow
+            else iter([service.log(sweep_id, trial, lines)])
+        )
+        for piece in pieces:
+            # What a training logs must not steer the terminal.
+            shown = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in piece)
+            typer.echo(shown, nl=False)
+
+
 def list_sweeps(
     state: Annotated[str | None, typer.Option(help="Only sweeps in this state.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only sweeps with this tag.")] = None,

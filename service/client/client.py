@@ -280,6 +280,15 @@ class Client:
         path = f"/sweeps/{sweep_id}/trials/{number}/log"
         return self._request("GET", path, params={"lines": lines}).text
 
+    def follow_log(self, sweep_id: str, number: int, *, patience: float = 60.0) -> Iterator[str]:
+        """The whole log of a trial, piece by piece as it is written, until the trial has ended.
+
+        Survives broken connections as ``watch`` does.
+        """
+        path = f"/sweeps/{sweep_id}/trials/{number}/log/events"
+        for data in self._events(path, 0, patience):
+            yield json.loads(data)["text"]
+
     # Trials that run outside; see ``service.client.agents`` for what repeats these
 
     def ask(self, sweep_id: str, *, key: str | None = None, **asked: Any) -> AskOut:
@@ -347,6 +356,11 @@ class Client:
         Comes back after a broken connection and goes on behind the last event; gives up with
         ServiceUnreachable when nothing answers for ``patience`` seconds.
         """
+        for data in self._events(f"/sweeps/{sweep_id}/events", after, patience):
+            yield EventOut.model_validate_json(data)
+
+    def _events(self, path: str, after: int, patience: float) -> Iterator[str]:
+        """Data of the events of a stream, over as many connections as it takes."""
         waits, silent_since = pauses(0.2, 5.0), time.monotonic()
 
         def heard() -> None:
@@ -355,11 +369,11 @@ class Client:
 
         while True:
             try:
-                for event in self._stream(sweep_id, after, heard):
+                for event in self._stream(path, after, heard):
                     if event is None:
                         return
-                    after = event.id
-                    yield event
+                    after, data = event
+                    yield data
             except httpx2.TransportError as error:
                 if time.monotonic() - silent_since > patience:
                     raise self._unreachable(error) from error
@@ -369,28 +383,30 @@ class Client:
             time.sleep(next(waits))
 
     def _stream(
-        self, sweep_id: str, after: int, heard: Callable[[], None]
-    ) -> Iterator[EventOut | None]:
-        """Events of one connection; None when the service says that there are no more.
+        self, path: str, after: int, heard: Callable[[], None]
+    ) -> Iterator[tuple[int, str] | None]:
+        """Id and data of the events of one connection; None when there are no more.
 
         Calls ``heard`` for every line: a trial may be silent for long while the service is well.
         """
         with self._http.stream(
             "GET",
-            f"{PREFIX}/sweeps/{sweep_id}/events",
+            f"{PREFIX}{path}",
             headers={"Accept": "text/event-stream", "Last-Event-ID": str(after)},
             timeout=STREAM_TIMEOUT,
         ) as response:
             _refuse_errors(response)
-            name, data = "", ""
+            name, data, last = "", "", after
             for line in response.iter_lines():
                 heard()
                 if line.startswith("event:"):
                     name = line[6:].strip()
+                elif line.startswith("id:"):
+                    last = int(line[3:])
                 elif line.startswith("data:"):
                     data += line[5:].strip()
                 elif not line and name:
-                    yield None if name == "end" else EventOut.model_validate_json(data)
+                    yield None if name == "end" else (last, data)
                     name, data = "", ""
 
     # Requests

@@ -139,6 +139,12 @@ class LogQuery(_Query):
     lines: Annotated[int, Field(ge=1, le=10_000)] = Field(200, description="Lines from the end.")
 
 
+class LogEventsQuery(_Query):
+    after: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        0, description="Byte of the log from which on it is sent; Last-Event-ID wins over it."
+    )
+
+
 class ExportQuery(_Query):
     format: Literal["csv", "json", "parquet"] = "csv"
 

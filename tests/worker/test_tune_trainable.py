@@ -148,7 +148,7 @@ def test_each_trial_has_a_log_of_its_own(results):
 
     lines = (logs / "0.log").read_text().splitlines()
 
-    assert "attempt starts in process" in lines[0]
+    assert "attempt 1 starts in process" in lines[0]
     assert [line.split("step ")[1].split()[0] for line in lines[1:]] == ["4/12", "8/12", "12/12"]
 
 

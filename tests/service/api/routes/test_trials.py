@@ -3,9 +3,12 @@
 import csv
 import io
 import json
+import threading
 
 import pyarrow.parquet
 import pytest
+
+from service.api.trial_files import GrowingLog
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def test_one_trial_comes_with_its_attempts_and_their_provenance(client, path):
 
 @pytest.mark.parametrize("number", ["4", "2147483647"])
 def test_a_trial_that_is_not_there_is_not_found(client, path, number, assert_error):
-    for tail in ("", "/metrics", "/log"):
+    for tail in ("", "/metrics", "/log", "/log/file", "/log/events"):
         assert_error(client.get(f"{path}/trials/{number}{tail}"), 404, "TrialNotFound")
 
 
@@ -78,6 +81,63 @@ def test_a_log_that_is_not_text_is_shown_all_the_same(client, path, trained, hom
     log.write_bytes(b"\xff\xfe\x00 progress\r 100%\n")
 
     assert client.get(f"{path}/trials/0/log").status_code == 200
+
+
+def log_of(home, sweep, number=0):
+    path = home / "logs" / sweep.id / f"{number}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def test_the_whole_log_and_any_part_of_it_can_be_had(client, path, trained, home):
+    text = "".join(f"line {k} é\n" for k in range(20_000))
+    log_of(home, trained).write_text(text)
+
+    whole = client.get(f"{path}/trials/0/log/file")
+    part = client.get(f"{path}/trials/0/log/file", headers={"Range": "bytes=7-10"})
+
+    assert whole.text == text
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert (part.status_code, part.content) == (206, text.encode()[7:11])
+    assert client.get(f"{path}/trials/1/log/file").text == ""
+
+
+def log_events(client, path, **query):
+    blocks = client.get(f"{path}/trials/0/log/events", **query).text.strip().split("\n\n")
+    fields = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
+    return [(f["event"], json.loads(f["data"]), f.get("id")) for f in fields]
+
+
+def test_a_log_is_followed_from_any_byte_in_bounded_pieces(client, path, trained, home):
+    text = "".join(f"line {k} é <b>\n" for k in range(20_000))
+    log_of(home, trained).write_text(text)
+
+    events = log_events(client, path)
+    rest = log_events(client, path, headers={"Last-Event-ID": events[1][2]}, params={"after": 3})
+
+    assert "".join(data["text"] for name, data, _ in events if name == "log") == text
+    assert max(len(data["text"].encode()) for name, data, _ in events if name == "log") < 70_000
+    assert events[-1][:2] == ("end", {"state": "complete"})
+    assert rest == events[2:]
+
+
+def test_lines_that_are_written_while_one_looks_arrive(client, path, trained, home, monkeypatch):
+    monkeypatch.setattr("service.api.routes.trials.LOG_SECONDS", 0.05)
+    log = log_of(home, trained)
+    threading.Timer(0.08, lambda: log.write_text("late\n")).start()
+
+    assert log_events(client, path)[0] == ("log", {"text": "late\n"}, "5")
+
+
+def test_a_log_that_begins_again_is_read_from_its_start(tmp_path):
+    log = tmp_path / "0.log"
+    log.write_text("a long first line\n")
+    growing = GrowingLog(log, 0)
+
+    first = growing.read()
+    log.write_text("new\n")
+
+    assert (first, growing.read(), growing.read()) == ("a long first line\n", "new\n", "")
 
 
 def test_csv_has_one_row_for_each_trial_and_a_column_for_each_field(client, path, trained):
