@@ -39,6 +39,20 @@ class Series(BaseModel):
     values: list[float]
 
 
+class Usage(BaseModel):
+    """What an attempt used of its machine; kept apart from what it reports of itself."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Since the attempt began, as far as it was measured: "seconds", "cpu_hours", "gpu_hours",
+    #: "gpu_busy_hours" and "gpu_measured_hours" (those in which the load was known),
+    #: "energy_watt_hours"; the largest "memory_megabytes", "gpu_memory_megabytes" and "sharing",
+    #: the trials that one process trained together, each of which has its share of the hours.
+    totals: dict[str, float]
+    #: Since the last usage, by name; start and every are milliseconds, since 1970 and between two.
+    samples: dict[str, list[Series]]
+
+
 class Report(BaseModel):
     """What ``worker.train`` yields and what travels from a trial to its driver."""
 
@@ -58,3 +72,5 @@ class Report(BaseModel):
     diverged_at_step: int | None = None
     #: Host, pid, versions, card, data checksum, peak memory; in the first and the last report.
     provenance: dict[str, Any] = {}
+    #: Not in the journal, from which a later attempt would report it again.
+    usage: Usage | None = None

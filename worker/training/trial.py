@@ -23,6 +23,7 @@ from worker.report import Measurement, Report
 from worker.training.handle import CHECKPOINT_SECONDS, Run
 from worker.training.in_thread import BATCH, Reports
 from worker.training.provenance import function_provenance, origin
+from worker.training.usage import with_usage
 
 if TYPE_CHECKING:
     from worker.steps.turns import Turn
@@ -102,10 +103,13 @@ def _attempt(
             return
         reported = batch[-1].step
     make = partial(_run, task, training, config, journal, reported, stop)
+    items: Generator[list[Report] | Turn, None, None]
     if inspect.isgeneratorfunction(training.function):
-        yield from _in_turns(training, config, make)
+        items = _in_turns(training, config, make)
     else:
-        yield from _in_thread(training, config, make, task["device"])
+        items = _in_thread(training, config, make, task["device"])
+    with closing(with_usage(items, task["device"])) as measured:
+        yield from measured
 
 
 def _config(training: Training, task: dict[str, Any]) -> TrialConfig:
