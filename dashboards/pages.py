@@ -11,6 +11,7 @@ from dashboards.sweep_pages import plots as plot_pages
 from dashboards.sweep_pages import search as search_pages
 from dashboards.sweep_pages import sweep as sweep_pages
 from dashboards.sweep_pages import trial as trial_pages
+from dashboards.sweep_pages import usage as usage_pages
 from dashboards.sweep_pages.trial import CheckpointFile, ListCheckpoints, LogEnd, ReadLog
 from dashboards.web import static_files
 from dashboards.web.ports import Steering, Submitting
@@ -20,6 +21,7 @@ from sweeps.store.store import Store
 PARTS = (
     static_files,
     plot_pages,
+    usage_pages,
     search_pages,
     form_pages,
     compare_pages,

@@ -8,7 +8,7 @@ for each column that has a unit; columns without one are pure numbers or names.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from service.contract.outputs import PointOut, SweepOut, TrialCurvesOut, TrialOut
+from service.contract.outputs import MachineUseOut, PointOut, SweepOut, TrialCurvesOut, TrialOut
 from sweeps.figures.quantities import layer_order, quantity
 from sweeps.records import SweepState, TrialState, objective_of
 from worker.config.training import IMAGES
@@ -24,6 +24,12 @@ _UNITS = {
     "created_at": "UTC",
     "started_at": "UTC",
     "finished_at": "UTC",
+    "usage.cpu_hours": "hours",
+    "usage.gpu_hours": "hours",
+    "usage.gpu_utilization_percentage": "%",
+    "usage.energy_watt_hours": "Wh",
+    "usage.memory_megabytes": "MB",
+    "usage.gpu_memory_megabytes": "MB",
 }
 FRACTION = "fraction (0 to 1)"
 
@@ -63,6 +69,9 @@ def trial_frame(
     columns |= _named("params", [trial.params for trial in found], spec.get("space") or {})
     if with_config:
         columns |= _named("config", [trial.config for trial in found])
+    # What was not measured of any trial is no column.
+    used = [{name: value for name, value in trial.usage if value is not None} for trial in found]
+    columns |= _named("usage", used, MachineUseOut.model_fields)
     columns |= _named("metrics", [trial.metrics for trial in found])
     return _frame(columns, _units(spec, columns))
 

@@ -117,6 +117,59 @@ def resources_of(spec: Mapping[str, Any]) -> TrialResources:
     return TrialResources(float(asked.get("cpus") or 1.0), float(asked.get("gpus") or 0.0))
 
 
+#: Of totals of usage (``worker.report.Usage``), those of which the largest counts; others add up.
+LARGEST = ("memory_megabytes", "gpu_memory_megabytes", "sharing")
+
+
+def added_usage(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """Return what two attempts, or any parts of a sweep, used together."""
+    names = dict.fromkeys([*first, *second])
+    return {
+        name: max(first.get(name, 0.0), second.get(name, 0.0))
+        if name in LARGEST
+        else first.get(name, 0.0) + second.get(name, 0.0)
+        for name in names
+    }
+
+
+@dataclass(frozen=True)
+class MachineUse:
+    """What a trial or a sweep used of its machines. None = not measured, which is not zero."""
+
+    #: Hours of the processor, and of cards. Trials that one process trains share its hours.
+    cpu_hours: float | None
+    gpu_hours: float | None
+    #: Percent of the cards' time in which any kernel ran, a mean over these hours.
+    gpu_utilization_percentage: float | None
+    #: Of the cards; divided as the hours are.
+    energy_watt_hours: float | None
+    #: Largest of the process, in 10^6 bytes: resident, and on a card.
+    memory_megabytes: float | None
+    gpu_memory_megabytes: float | None
+    #: The most trials that one process trained together; its memory is that of all of them.
+    sharing: int | None
+
+    @classmethod
+    def of(cls, totals: Mapping[str, float]) -> "MachineUse":
+        """Read totals of usage, of an attempt or of several."""
+        measured = totals.get("gpu_measured_hours")
+        return cls(
+            cpu_hours=totals.get("cpu_hours"),
+            gpu_hours=totals.get("gpu_hours"),
+            gpu_utilization_percentage=(
+                100 * totals.get("gpu_busy_hours", 0.0) / measured if measured else None
+            ),
+            energy_watt_hours=totals.get("energy_watt_hours"),
+            memory_megabytes=totals.get("memory_megabytes"),
+            gpu_memory_megabytes=totals.get("gpu_memory_megabytes"),
+            sharing=int(totals["sharing"]) if "sharing" in totals else None,
+        )
+
+
+#: Of what nothing was measured.
+NOT_MEASURED = MachineUse.of({})
+
+
 @dataclass(frozen=True)
 class Sweep:
     """One sweep or match, with counts of its trials."""
@@ -148,6 +201,8 @@ class Sweep:
     eta_seconds: float | None
     #: Seconds that ended attempts took, added up over trials: what the sweep has cost.
     trial_seconds: float = 0.0
+    #: What its trials used of their machines, as far as it was measured.
+    usage: MachineUse = NOT_MEASURED
 
     # What is read of a spec after it was stored. ``SweepSpec`` and ``MatchSpec`` hold all of it,
     # checked; a spec of an older version may lack what has a default here.
@@ -261,6 +316,7 @@ class Attempt:
     #: Host, pid, git commit, versions, card, data checksum, peak memory in bytes.
     provenance: dict[str, Any]
     mlflow_run_id: str | None
+    usage: MachineUse = NOT_MEASURED
 
 
 def losses(ends: Iterable[tuple[TrialState, str]]) -> int:
@@ -310,6 +366,8 @@ class Trial:
     started_at: datetime | None
     finished_at: datetime | None
     attempts: tuple[Attempt, ...] = field(default=())
+    #: Of all attempts together.
+    usage: MachineUse = NOT_MEASURED
 
 
 @dataclass(frozen=True)
@@ -437,6 +495,9 @@ class PendingAttempt:
     upto: int
     #: Metrics beyond ``upto`` wait for the next round.
     more: bool
+    #: Samples of its usage, and what to acknowledge them with.
+    usage: list[MetricPoint] = field(default_factory=list)
+    usage_upto: int | None = None
 
 
 @dataclass(frozen=True)

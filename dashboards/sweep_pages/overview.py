@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from dashboards.sweep_pages.buttons import actions, retry_note
 from dashboards.sweep_pages.results import best_text, standing_of_best
+from dashboards.sweep_pages.usage import detail_text
 from dashboards.wording.formatting import choice_word, config_value, duration, moment, number
 from dashboards.wording.sweep_facts import (
     mlflow_experiment,
@@ -82,8 +83,11 @@ def cost_fact(sweep: Sweep) -> Fact:
     """Cost of ended attempts."""
     ended = sum(sweep.trials[state] for state in TrialState if state.is_finished())
     value = cost_text(sweep) if sweep.trial_seconds else "–"
+    on_cards = detail_text(sweep.usage) if sweep.usage.gpu_hours is not None else ""
     return Fact(
-        "Cost so far" if not sweep.state.is_finished() else "Cost", value, f"{ended} trials"
+        "Cost so far" if not sweep.state.is_finished() else "Cost",
+        value,
+        ", ".join(filter(None, (f"{ended} trials", on_cards))),
     )
 
 

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Query
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from dashboards.sweep_pages.results import standing_of_best
+from dashboards.sweep_pages.usage import COLUMNS as USAGE
+from dashboards.sweep_pages.usage import columns_of, measured
 from dashboards.web.links import Pager, TableLinks, pager
 from dashboards.wording.formatting import caption, number, upper_first
 from dashboards.wording.sweep_facts import objective_metric
@@ -31,6 +33,18 @@ class Column:
     is_number: bool
     #: The last value of a metric, by which trials cannot be sorted.
     is_metric: bool = False
+
+    @property
+    def is_usage(self) -> bool:
+        return self.name in USAGE
+
+    @property
+    def heading(self) -> str:
+        return USAGE.get(self.name, self.name)
+
+    def used(self, trial: Trial) -> str:
+        """What a trial used of its machine, if that is the column."""
+        return number(measured(trial.usage, self.name), 3)
 
     @property
     def about(self) -> str:
@@ -237,7 +251,8 @@ def _chosen_columns(
 ) -> list[Column]:
     """The columns that were asked for; the first sampled fields if none were."""
     sampled = {column.name: column for column in _columns(sweep, rows, len(sweep.space) or 100)}
-    names = [name for name in asked if name in sampled or name in metrics]
+    known = (*sampled, *metrics, *columns_of(sweep.usage))
+    names = [name for name in asked if name in known]
     if not names:
         return list(sampled.values())[:TRIAL_COLUMNS]
     return [sampled.get(name) or Column(name, True, is_metric=True) for name in names]
@@ -256,7 +271,8 @@ def _column_choices(
 ) -> list[tuple[str, Markup, bool]]:
     shown = {column.name for column in columns}
     other = [name for name in metrics if name != objective_metric(sweep)]
-    return [(name, caption(name), name in shown) for name in [*sweep.space, *other]]
+    used = [(n, Markup(escape(USAGE[n])), n in shown) for n in columns_of(sweep.usage)]
+    return [(name, caption(name), name in shown) for name in [*sweep.space, *other]] + used
 
 
 def _up_to_sort(path: str, query: TrialQuery) -> str:

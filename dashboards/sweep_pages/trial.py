@@ -11,10 +11,12 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
+from dashboards.plots.usage import panels_of
 from dashboards.plots.views import CURVE_VIEWS
 from dashboards.sweep_pages.buttons import retry_of_trial, trial_note
 from dashboards.sweep_pages.overview import Fact, resources_text
 from dashboards.sweep_pages.plots import METRIC_PLOTS
+from dashboards.sweep_pages.usage import detail_text, hours_text
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
 from dashboards.wording.formatting import (
@@ -127,6 +129,11 @@ def trial_page(
             for stem in LAYER_QUANTITIES
             if any(name.startswith(f"{stem}/") for name in recorded)
         ],
+        usage_panels=(
+            panels_of(store.usage_names(sweep.id))
+            if trial.usage.memory_megabytes is not None
+            else []
+        ),
         attempts=[_attempt_row(sweep, attempt) for attempt in trial.attempts],
         provenance=_provenance(trial),
         log_size=log.size,
@@ -209,6 +216,7 @@ def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
         Fact("Step", f"{number(trial.step)}{of}", progress),
         Fact("Seed", str(trial.seed), f"point {trial.point}"),
         _resources_fact(sweep, trial),
+        *_usage_fact(sweep, trial),
         Fact("Took" if trial.state.is_finished() else "Running for", duration(took)),
     )
 
@@ -217,6 +225,16 @@ def _resources_fact(sweep: Sweep, trial: Trial) -> Fact:
     """The resources of the trial, and its speed."""
     speed = trial.metrics.get("images_per_second")
     return Fact("Resources", resources_text(sweep), f"{number(speed, 3)} images/s" if speed else "")
+
+
+def _usage_fact(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
+    """What the trial used of its machine; nothing where nothing was measured."""
+    use = trial.usage
+    if use.memory_megabytes is None:
+        return ()
+    if sweep.resources.gpus and use.gpu_hours is None:
+        return (Fact("Cost", "not measured", "the card cannot be read: the log says why"),)
+    return (Fact("Cost", hours_text(use), detail_text(use)),)
 
 
 def _sampled(trial: Trial) -> Markup:

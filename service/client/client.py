@@ -46,6 +46,7 @@ from service.contract.outputs import (
     TrainingOut,
     TrialCurvesOut,
     TrialOut,
+    UsageOut,
     ValidationOut,
 )
 from service.settings import is_loopback
@@ -275,6 +276,10 @@ class Client:
     ) -> dict[str, list[tuple[int, float]]]:
         """Curves by metric name; ``query``: name (one or several), max_points."""
         return self._get(MetricsOut, f"/sweeps/{sweep_id}/trials/{number}/metrics", query).metrics
+
+    def usage(self, sweep_id: str, number: int) -> UsageOut:
+        """What a trial used of its machine, in all and over time."""
+        return self._get(UsageOut, f"/sweeps/{sweep_id}/trials/{number}/usage")
 
     def log(self, sweep_id: str, number: int, lines: int = 200) -> str:
         path = f"/sweeps/{sweep_id}/trials/{number}/log"

@@ -53,6 +53,21 @@ class BestOut(Output):
     label: Literal["selected, optimistic", "confirmed on fresh seeds"]
 
 
+class MachineUseOut(Output):
+    """What was used of machines, as far as it was measured; null = not measured, which is not 0."""
+
+    cpu_hours: float | None
+    #: Trials that one process trained together have their share of its hours and energy.
+    gpu_hours: float | None
+    gpu_utilization_percentage: float | None
+    energy_watt_hours: float | None
+    #: The largest of a process, in 10^6 bytes: resident, and on a card.
+    memory_megabytes: float | None
+    gpu_memory_megabytes: float | None
+    #: The most trials that one process trained together.
+    sharing: int | None
+
+
 class SweepOut(Output):
     """One sweep or match with the counts of its trials by state."""
 
@@ -74,6 +89,8 @@ class SweepOut(Output):
     result: dict[str, Any] | None
     mirror: dict[str, Any] | None
     eta_seconds: float | None
+    #: Of all its trials.
+    usage: MachineUseOut
 
 
 class AttemptOut(Output):
@@ -87,6 +104,7 @@ class AttemptOut(Output):
     exit_cause: str
     provenance: dict[str, Any]
     mlflow_run_id: str | None
+    usage: MachineUseOut
 
 
 class TrialOut(Output):
@@ -111,7 +129,17 @@ class TrialOut(Output):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    #: Of all its attempts.
+    usage: MachineUseOut
     attempts: list[AttemptOut]
+
+
+class UsageOut(Output):
+    """What a trial used of its machine, in all and over time."""
+
+    total: MachineUseOut
+    #: (seconds since the trial's first start, value) by name, as MLflow names its system metrics.
+    curves: dict[str, list[tuple[float, float]]]
 
 
 class MetricsOut(Output):

@@ -271,7 +271,7 @@ class Mirror:
         if run_id is None:
             run_id = self._make_run(work, place, tags)
         else:
-            self._client.log(run_id, work.metrics, tags=tags)
+            self._client.log(run_id, [*work.metrics, *work.usage], tags=tags)
         state = work.attempt.state
         if state.is_finished() and not work.more and work.attempt.finished_at is not None:
             end = milliseconds(work.attempt.finished_at)
@@ -280,7 +280,7 @@ class Mirror:
 
     def _acknowledge(self, work: PendingAttempt) -> None:
         state = "running" if work.more else work.attempt.state.value
-        self._store.mirror_sent(work.attempt.id, work.upto, state)
+        self._store.mirror_sent(work.attempt.id, work.upto, state, work.usage_upto)
 
     def _make_run(self, work: PendingAttempt, place: _Place, tags: dict[str, str]) -> str:
         """Make an attempt's run with all there is to send of it; return the run's id.
@@ -298,7 +298,8 @@ class Mirror:
             )
             tags = {}
         try:
-            self._client.log(run_id, work.metrics, params=attempt_params(trial), tags=tags)
+            found = [*work.metrics, *work.usage]
+            self._client.log(run_id, found, params=attempt_params(trial), tags=tags)
             for artifact, text in long_params(trial).items():
                 self._client.log_text(run_id, text, artifact)
             kept = self._store.set_mlflow_run(attempt.id, run_id)
@@ -307,7 +308,7 @@ class Mirror:
             raise
         if kept != run_id:  # another mirror was faster
             self._client.delete_run(run_id)
-            self._client.log(kept, work.metrics)
+            self._client.log(kept, found)
         return kept
 
     # --- What the store says of the mirror ----------------------------------------------------

@@ -23,7 +23,7 @@ from service.contract.inputs import (
     TrialNumber,
     TrialQuery,
 )
-from service.contract.outputs import MetricsOut, PageOut, TrialOut
+from service.contract.outputs import MachineUseOut, MetricsOut, PageOut, TrialOut, UsageOut
 from service.submission.admission import page_out
 from sweeps.errors import SweepsError
 from sweeps.records import Trial
@@ -64,6 +64,14 @@ def trial_metrics(
         if records:
             found[name] = thin(records, query.max_points)
     return MetricsOut(metrics=found)
+
+
+@router.get("/{number}/usage", responses=answers(404))
+def trial_usage(sweep_id: SweepId, number: TrialNumber, store: StoreDep) -> UsageOut:
+    """Load, memory and power of the machine while a trial ran; empty where nothing was measured."""
+    trial = store.trial(sweep_id, number)
+    curves = store.usage_curves(trial.sweep_id, trial.number)
+    return UsageOut(total=MachineUseOut.model_validate(trial.usage), curves=curves)
 
 
 @router.get("/{number}/log", response_class=PlainTextResponse, responses=answers(404))

@@ -4,6 +4,7 @@ The metric table is the outbox: a cursor per attempt marks the last metric sent,
 no record and needs no memory.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,9 +28,13 @@ from sweeps.store.database.tables import (
     deleted_sweeps,
     metric_names,
     metrics,
+    series,
     sweeps,
     trials,
 )
+
+#: Parts of usage that are sent at once; one look has about ten.
+_PARTS = 400
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _CHANGED = sweeps.c.revision > sweeps.c.mirrored_revision
@@ -74,7 +79,9 @@ class MirrorVerbs(Database):
             tries = [_pending_attempt(conn, row, max_metrics) for row in conn.execute(unsent).all()]
         return MirrorWork(pending, tries)
 
-    def mirror_sent(self, attempt_id: int, upto: int, state: str) -> None:
+    def mirror_sent(
+        self, attempt_id: int, upto: int, state: str, usage_upto: int | None = None
+    ) -> None:
         """Acknowledge an attempt's metrics up to ``upto`` and the state that its run now shows.
 
         Anything newer stays pending. Repeating it, or acknowledging less than before, is harmless.
@@ -86,6 +93,7 @@ class MirrorVerbs(Database):
                 .where(attempts.c.id == attempt_id)
                 .values(
                     mirror_seq=sent,
+                    mirror_usage=attempts.c.mirror_usage if usage_upto is None else usage_upto,
                     mirror_state=state,
                     unmirrored=sa.or_(attempts.c.last_seq > sent, attempts.c.state != state),
                 )
@@ -129,7 +137,13 @@ class MirrorVerbs(Database):
             write.conn.execute(
                 sa.update(attempts)
                 .where(attempts.c.sweep_id == sweep_id)
-                .values(mlflow_run_id=None, mirror_seq=0, mirror_state="", unmirrored=True)
+                .values(
+                    mlflow_run_id=None,
+                    mirror_seq=0,
+                    mirror_usage=None,
+                    mirror_state="",
+                    unmirrored=True,
+                )
             )
             write.conn.execute(
                 sa.update(sweeps)
@@ -211,4 +225,42 @@ def _pending_attempt(conn: sa.Connection, row: sa.Row[Any], max_metrics: int) ->
     more = len(rows) > max_metrics
     # A repeated batch leaves numbers without a row; acknowledge them too.
     upto = sent[-1].seq if more else row.last_seq
-    return PendingAttempt(trial_of(trial), attempt_of(row), sent, upto, more)
+    usage, usage_upto, more_usage = _pending_usage(conn, row)
+    return PendingAttempt(
+        trial_of(trial), attempt_of(row), sent, upto, more or more_usage, usage, usage_upto
+    )
+
+
+def _pending_usage(
+    conn: sa.Connection, row: sa.Row[Any]
+) -> tuple[list[MetricPoint], int | None, bool]:
+    """Return samples of usage that were not sent, how to acknowledge them, whether more follow.
+
+    Named as MLflow names its own: ``system/gpu_0_utilization_percentage``. Parts of one look begin
+    together, and are sent together.
+    """
+    query = (
+        sa.select(series, metric_names.c.name)
+        .join(metric_names, metric_names.c.id == series.c.name_id)
+        .where(
+            series.c.attempt_id == row.id,
+            metric_names.c.kind == "usage",
+            series.c.start > (row.mirror_usage or 0),
+        )
+        .order_by(series.c.start)
+        .limit(_PARTS)
+    )
+    parts = conn.execute(query).all()
+    more = len(parts) == _PARTS and parts[0].start < parts[-1].start
+    if more:
+        parts = [part for part in parts if part.start < parts[-1].start]
+    begun = row.started_at // 1000
+    found = []
+    for part in parts:
+        values = array("d")
+        values.frombytes(part._mapping["values"])
+        for at, value in enumerate(values):
+            ms = part.start + at * part.every
+            step = max(0, (ms - begun) // 1000)
+            found.append(MetricPoint(0, f"system/{part.name}", step, value, ms))
+    return found, parts[-1].start if parts else None, more

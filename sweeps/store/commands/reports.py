@@ -12,12 +12,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from sweeps.errors import SweepStateConflict
-from sweeps.records import Claim, TrialReports
+from sweeps.records import LARGEST, Claim, TrialReports, added_usage
 from sweeps.store.commands.leases import fenced
 from sweeps.store.commands.trials import insert_new, trial_for_update
 from sweeps.store.database.connection import Database, Write, json_safe, plain_text
-from sweeps.store.database.tables import attempts, metric_names, metrics, series, trials
-from worker.report import Report
+from sweeps.store.database.tables import (
+    attempts,
+    metric_names,
+    metrics,
+    series,
+    sweeps,
+    trials,
+)
+from worker.report import Report, Series
 
 
 class RecordVerbs(Database):
@@ -57,6 +64,7 @@ def _record(write: Write, sweep: sa.Row[Any], item: TrialReports, ids: Mapping[s
         )
     finite = _record_metrics(write, attempt, item.reports, ids)
     _insert_series(write, sweep, item)
+    _record_usage(write, sweep, trial, attempt, item.reports)
     _update_trial(write, sweep, trial, item.reports, finite)
 
 
@@ -121,21 +129,59 @@ def _insert_series(write: Write, sweep: sa.Row[Any], item: TrialReports) -> None
     names = {name for report in item.reports for name in report.series}
     if not names:
         return
-    ids = name_ids(write, sweep.id, "series", names)
+    parts = [part for report in item.reports for part in report.series.items()]
+    _insert_parts(write, sweep, item.attempt_id, "series", parts)
+
+
+def _insert_parts(
+    write: Write,
+    sweep: sa.Row[Any],
+    attempt_id: int,
+    kind: str,
+    parts: Sequence[tuple[str, Series]],
+) -> None:
+    ids = name_ids(write, sweep.id, kind, {name for name, _ in parts})
     rows = [
         {
-            "attempt_id": item.attempt_id,
+            "attempt_id": attempt_id,
             "name_id": ids[plain_text(name)],
             "start": part.start,
             "every": part.every,
             "values": array("d", part.values).tobytes(),
         }
-        for report in item.reports
-        for name, part in report.series.items()
+        for name, part in parts
         if part.values
     ]
     if rows:
         write.conn.execute(insert_new(write, series), rows)
+
+
+def _record_usage(
+    write: Write,
+    sweep: sa.Row[Any],
+    trial: sa.Row[Any],
+    attempt: sa.Row[Any],
+    reports: list[Report],
+) -> None:
+    """Record samples, and totals of the attempt, its trial and its sweep."""
+    found = [report.usage for report in reports if report.usage is not None]
+    if not found:
+        return
+    parts = [(n, part) for usage in found for n, of in usage.samples.items() for part in of]
+    if parts:
+        _insert_parts(write, sweep, attempt.id, "usage", parts)
+    totals = {n: v for n, v in found[-1].totals.items() if math.isfinite(v)}
+    write.conn.execute(sa.update(attempts).where(attempts.c.id == attempt.id).values(usage=totals))
+    # What is new since the attempt's last report; the largest values count themselves.
+    before = attempt.usage or {}
+    news = {n: v if n in LARGEST else v - before.get(n, 0.0) for n, v in totals.items()}
+    mine = (trials.c.sweep_id == sweep.id) & (trials.c.number == trial.number)
+    of_trial = added_usage(trial.usage or {}, news)
+    write.conn.execute(sa.update(trials).where(mine).values(usage=of_trial))
+    # Read again, since another trial of the batch may have added to it.
+    query = sa.select(sweeps.c.usage).where(sweeps.c.id == sweep.id)
+    of_sweep = added_usage(write.conn.execute(query).scalar_one() or {}, news)
+    write.conn.execute(sa.update(sweeps).where(sweeps.c.id == sweep.id).values(usage=of_sweep))
 
 
 def _update_trial(

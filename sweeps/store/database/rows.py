@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweeps.records import Attempt, Event, Point, Sweep, SweepState, Trial, TrialState
+from sweeps.records import Attempt, Event, MachineUse, Point, Sweep, SweepState, Trial, TrialState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -50,6 +50,7 @@ def sweep_of(row: sa.Row[Any]) -> Sweep:
         mirror=cells["mirror"],
         eta_seconds=_eta_seconds(cells, counts),
         trial_seconds=cells["trial_seconds"],
+        usage=MachineUse.of(cells["usage"] or {}),
     )
 
 
@@ -88,6 +89,7 @@ def trial_of(row: sa.Row[Any], attempts: tuple[Attempt, ...] = ()) -> Trial:
         started_at=_time(cells["started_at"]),
         finished_at=_time(cells["finished_at"]),
         attempts=attempts,
+        usage=MachineUse.of(cells["usage"] or {}),
     )
 
 
@@ -103,6 +105,7 @@ def attempt_of(row: sa.Row[Any]) -> Attempt:
         exit_cause=cells["exit_cause"],
         provenance=cells["provenance"],
         mlflow_run_id=cells["mlflow_run_id"],
+        usage=MachineUse.of(cells["usage"] or {}),
     )
 
 

@@ -70,6 +70,8 @@ sweeps = Table(
     Column("n_failed", Integer, nullable=False, default=0),
     Column("n_cancelled", Integer, nullable=False, default=0),
     Column("trial_seconds", Double, nullable=False, default=0.0),
+    # What its trials used of their machines together: see ``MachineUse``.
+    Column("usage", JSON(none_as_null=True)),
     Column("best", JSON(none_as_null=True)),
     Column("result", JSON(none_as_null=True)),
     # For the mirror: what changed, and how much of it was sent.
@@ -150,6 +152,8 @@ trials = Table(
     Column("step", BigInteger, nullable=False, default=0),
     Column("num_steps", BigInteger),
     Column("diverged_at_step", BigInteger),
+    # Of all its attempts.
+    Column("usage", JSON(none_as_null=True)),
     Column("exit_cause", Text, nullable=False, default=""),
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
@@ -179,6 +183,7 @@ attempts = Table(
     Column("finished_at", BigInteger),
     Column("exit_cause", Text, nullable=False, default=""),
     Column("provenance", JSON, nullable=False),
+    Column("usage", JSON(none_as_null=True)),
     Column("last_seq", BigInteger, nullable=False, default=0),
     # Of an attempt outside: who has it, the key of the question that it answered, until when it
     # may be silent. ``key`` is then the token of the lease.
@@ -190,6 +195,8 @@ attempts = Table(
     # For the mirror: sent up to this metric, in this state, to this run.
     Column("mlflow_run_id", Text),
     Column("mirror_seq", BigInteger, nullable=False, default=0),
+    # Start of the last part of its usage that was sent; None = nothing.
+    Column("mirror_usage", BigInteger),
     Column("mirror_state", String(10), nullable=False, default=""),
     Column("unmirrored", Boolean, nullable=False, default=True),
     ForeignKeyConstraint(
@@ -221,7 +228,7 @@ metric_names = Table(
     Column("id", GrowingId, primary_key=True, autoincrement=True),
     _sweep_fk(),
     Column("name", Text, nullable=False),
-    # "metric" or "series"
+    # "metric" or "series"; "usage" for what was measured of the machine
     Column("kind", String(8), nullable=False),
     UniqueConstraint("sweep_id", "kind", "name", name="uq_metric_names"),
     sqlite_autoincrement=True,
@@ -250,6 +257,7 @@ series = Table(
         "attempt_id", BigInteger, ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True
     ),
     Column("name_id", BigInteger, primary_key=True, autoincrement=False),
+    # Steps; of usage, milliseconds since 1970, and between two.
     Column("start", BigInteger, primary_key=True, autoincrement=False),
     Column("every", BigInteger, nullable=False),
     # Little-endian float64, one per record.

@@ -184,6 +184,7 @@ class CurveVerbs(Database):
                 attempts.c.sweep_id == sweep_id,
                 attempts.c.trial == number,
                 metric_names.c.name == name,
+                metric_names.c.kind == "series",
             )
             .order_by(attempts.c.number.desc(), series.c.start)
         )
@@ -192,6 +193,40 @@ class CurveVerbs(Database):
             trial_row(conn, sweep_id, number)
             rows = conn.execute(query).all()
         return _joined(rows)
+
+    def usage_names(self, sweep_id: str) -> list[str]:
+        """Return the names of everything that was measured of the sweep's machines, sorted."""
+        return self._names(sweep_id, "usage")
+
+    def usage_curves(self, sweep_id: str, number: int) -> dict[str, list[tuple[float, float]]]:
+        """Return what was measured of a trial's machine: (seconds since its first start, value).
+
+        By name, such as ``gpu_0_utilization_percentage``; over all attempts, in the order of time.
+        Empty if nothing was measured.
+        """
+        query = (
+            sa.select(metric_names.c.name, series)
+            .join(attempts, attempts.c.id == series.c.attempt_id)
+            .join(metric_names, metric_names.c.id == series.c.name_id)
+            .where(
+                attempts.c.sweep_id == sweep_id,
+                attempts.c.trial == number,
+                metric_names.c.kind == "usage",
+            )
+            .order_by(metric_names.c.name, series.c.start)
+        )
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            begun = trial_row(conn, sweep_id, number).started_at or 0
+            rows = conn.execute(query).all()
+        found: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            part = _before(row._mapping, None)
+            at = [part.start + k * part.every for k in range(len(part.values))]
+            # A node's clock may be behind that of the store.
+            places = [max(0.0, ms / 1e3 - begun / 1e6) for ms in at]
+            found.setdefault(row.name, []).extend(zip(places, part.values, strict=True))
+        return found
 
     def recorded_curve(self, sweep_id: str, number: int, name: str) -> Curve:
         """Return a trial's per-step records of one quantity as (step, value)."""

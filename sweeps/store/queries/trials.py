@@ -142,7 +142,10 @@ class ReadVerbs(Database):
             return [point_of(row) for row in conn.execute(query.order_by(points.c.number))]
 
     def export_rows(self, sweep_id: str) -> Iterator[dict[str, Any]]:
-        """Yield one flat row per trial: its place and state, ``config.*`` and ``metrics.*``."""
+        """Yield one flat row per trial: place, state, ``config.*``, ``usage.*``, ``metrics.*``.
+
+        Of usage only what was measured is there.
+        """
         for trial in self.all_trials(sweep_id):
             yield {
                 "sweep": trial.sweep_id,
@@ -159,6 +162,7 @@ class ReadVerbs(Database):
                 "started_at": trial.started_at,
                 "finished_at": trial.finished_at,
                 **{f"config.{name}": value for name, value in trial.config.items()},
+                **{f"usage.{n}": v for n, v in vars(trial.usage).items() if v is not None},
                 **{f"metrics.{name}": trial.metrics[name] for name in sorted(trial.metrics)},
             }
 

@@ -29,6 +29,7 @@ ROUTES = {
     ("get", "/api/v1/sweeps/{sweep_id}/trials"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/metrics"): {200, 404},
+    ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/usage"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/log"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/log/file"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/log/events"): {200, 404},
