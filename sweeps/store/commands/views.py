@@ -46,6 +46,8 @@ class ViewVerbs(Database):
     def delete_view(self, sweep_id: str | None, name: str) -> None:
         """Forget a view; one that is not there is forgotten already."""
         with self._writing() as write:
+            if sweep_id is not None:
+                check_exists(write.conn, sweep_id)
             write.conn.execute(sa.delete(saved_views).where(*_named(sweep_id, plain_text(name))))
 
 
