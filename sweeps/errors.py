@@ -6,6 +6,7 @@
     ├── NotFound
     │   ├── SweepNotFound
     │   ├── TrialNotFound
+    │   ├── ViewNotFound
     │   ├── WeightsNotKept      a sweep without weights of a best trial
     │   └── PresetNotFound
     ├── UnreadableSpec          text that is neither JSON nor YAML
@@ -54,6 +55,13 @@ class TrialNotFound(NotFound):
 
     def __init__(self, sweep_id: str, number: int) -> None:
         super().__init__(f"sweep {sweep_id} has no trial {number}", field="number")
+
+
+class ViewNotFound(NotFound):
+    """No view of the page is saved under this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no saved view {name[:80]!r}", field="name")
 
 
 class WeightsNotKept(NotFound):

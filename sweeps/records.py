@@ -474,6 +474,18 @@ class TrialCurves:
 
 
 @dataclass(frozen=True)
+class SavedView:
+    """What a page shows, under a name that people gave it."""
+
+    #: None: of the page with trials of several sweeps.
+    sweep_id: str | None
+    name: str
+    #: Query of the page's address, without the question mark.
+    query: str
+    saved_at: datetime
+
+
+@dataclass(frozen=True)
 class MetricPoint:
     """One reported value as the mirror sends it; ``at_ms`` never changes, so repeats are alike."""
 

@@ -12,6 +12,7 @@ from service.settings import Settings
 from sweeps.records import Kind, SweepState, TrialState
 from sweeps.spec.model import Label, Notes, SpecModel
 from sweeps.spec.validation_messages import MAX_FIELDS, shown
+from sweeps.store.queries.across import MOST_SWEEPS
 from sweeps.store.queries.where import MAX_LENGTH
 from sweeps.store.store import Store
 
@@ -54,7 +55,7 @@ class _Query(BaseModel):
 
 
 #: Parameters that stand for a list.
-_REPEATED = frozenset({"name"})
+_REPEATED = frozenset({"name", "sweep"})
 
 
 async def parameters_once(request: Request) -> None:
@@ -104,6 +105,25 @@ class TrialQuery(PageQuery):
         "`alpha_v > 0.05 and state = complete`.",
     )
     sort: Text = Field("number", description="Field to sort by; a minus reverses.")
+
+
+class AcrossQuery(PageQuery):
+    sweep: list[Text] = Field(
+        min_length=1, max_length=MOST_SWEEPS, description="Ids of the sweeps; may be repeated."
+    )
+    state: TrialState | None = None
+    where: Annotated[str, Field(max_length=MAX_LENGTH, pattern=r"^[^\x00]*$")] | None = Field(
+        None, description="A condition on the fields of all of the sweeps, and on `sweep` itself."
+    )
+    sort: Text = Field("sweep", description="Field to sort by; a minus reverses.")
+
+
+class ViewSpec(SpecModel):
+    """What a page shows: the part of its address after the question mark."""
+
+    query: Annotated[str, Field(max_length=4000, pattern=r"^[!-~]*$")] = Field(
+        description="Such as `where=seed+%3D+1&columns=lr`; printable ASCII without spaces."
+    )
 
 
 class Labels(SpecModel):

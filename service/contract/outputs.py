@@ -142,6 +142,23 @@ class UsageOut(Output):
     curves: dict[str, list[tuple[float, float]]]
 
 
+class SavedViewOut(Output):
+    """A view that people saved under a name."""
+
+    #: Null of the page with trials of several sweeps.
+    sweep_id: str | None
+    name: str
+    #: Query of the page's address, without the question mark.
+    query: str
+    saved_at: datetime
+
+
+class SavedViewsOut(Output):
+    """The saved views of one page, by name."""
+
+    items: list[SavedViewOut]
+
+
 class MetricsOut(Output):
     """(step, value) by metric name, thinned to at most ``max_points`` each."""
 

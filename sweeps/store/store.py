@@ -3,8 +3,8 @@
 Each group of verbs has its file. In ``commands``: requests of users (``sweeps``, ``growth``),
 leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``reports``), requests
 of agents (``agents``), imports (``imports``), the mirror's queue (``outbox``), retention
-(``retention``). In ``queries``: reads for pages and routes (``trials``, ``sweeps``, ``curves``,
-``timeline``).
+(``retention``), views (``views``). In ``queries``: reads for pages and routes (``trials``,
+``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``).
 
 Rules that no type can express: a Store may be shared by threads and opened by several processes,
 but not carried through a fork. Every verb is one transaction: it happens completely or not at all.
@@ -21,7 +21,9 @@ from sweeps.store.commands.reports import RecordVerbs
 from sweeps.store.commands.retention import RetentionVerbs
 from sweeps.store.commands.sweeps import SweepVerbs
 from sweeps.store.commands.trials import TrialVerbs
+from sweeps.store.commands.views import ViewVerbs
 from sweeps.store.database.schema import is_up_to_date, migrate, require_known
+from sweeps.store.queries.across import AcrossVerbs
 from sweeps.store.queries.curves import CurveVerbs
 from sweeps.store.queries.sweeps import LookupVerbs
 from sweeps.store.queries.timeline import TimelineVerbs
@@ -43,6 +45,8 @@ class Store(
     CurveVerbs,
     TimelineVerbs,
     MirrorVerbs,
+    ViewVerbs,
+    AcrossVerbs,
 ):
     """The record of every sweep. ``Store(url)``, then ``migrate()`` once per new version."""
 

@@ -11,6 +11,7 @@ from service.api.routes.matches import router as matches
 from service.api.routes.results import router as results
 from service.api.routes.sweeps import router as sweeps
 from service.api.routes.trials import router as trials
+from service.api.routes.views import router as views
 
 ROUTERS: tuple[APIRouter, ...] = (
     # First, because it takes thousands of requests a second.
@@ -23,4 +24,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     comparisons,
     matches,
     catalogue,
+    views,
 )

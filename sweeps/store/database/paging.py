@@ -7,7 +7,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,12 +97,12 @@ class Listing:
     Rows without a value come last in both directions.
     """
 
-    keys: dict[str, sa.Column[Any]]
-    tie: sa.Column[Any]
+    keys: Mapping[str, sa.ColumnElement[Any]]
+    tie: sa.ColumnElement[Any]
     #: A condition true for every row with a value, which makes the database use the right index.
     present: tuple[sa.ColumnElement[bool], ...] = ()
     #: Equal to ``tie`` for those, in the same index.
-    present_tie: sa.Column[Any] | None = None
+    present_tie: sa.ColumnElement[Any] | None = None
 
     def page(
         self,
@@ -121,7 +121,7 @@ class Listing:
         rows: list[sa.Row[Any]] = []
         if after is None or after.value is not None:
             rows += conn.execute(self._with_values(query, order, after, limit + 1)).all()
-        if len(rows) <= limit and column.nullable:
+        if len(rows) <= limit and _may_be_missing(column):
             behind = after if after is not None and after.value is None else None
             rows += conn.execute(
                 self._without_values(query, order, behind, limit + 1 - len(rows))
@@ -139,7 +139,7 @@ class Listing:
     ) -> sa.Select[Any]:
         column = self.keys[order.key]
         tie = self.tie if self.present_tie is None else self.present_tie
-        if column.nullable:
+        if _may_be_missing(column):
             query = query.where(column.is_not(None), *self.present)
         if after is not None:
             here = sa.tuple_(column, tie)
@@ -166,7 +166,11 @@ class Listing:
         return rows[:limit], write_cursor(order, position)
 
 
-def _directed(order: Sort, *columns: sa.Column[Any]) -> list[sa.ColumnElement[Any]]:
+def _may_be_missing(column: sa.ColumnElement[Any]) -> bool:
+    return bool(getattr(column, "nullable", True))
+
+
+def _directed(order: Sort, *columns: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
     return [column.desc() if order.descending else column.asc() for column in columns]
 
 

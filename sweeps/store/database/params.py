@@ -1,4 +1,4 @@
-"""Sampled values in a separate table with an index, by which listings are sorted."""
+"""Values by which listings are sorted: sampled ones, in a table with an index, and metrics."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,12 @@ import sqlalchemy as sa
 
 from sweeps.errors import InvalidSort
 from sweeps.store.database.paging import Listing
-from sweeps.store.database.tables import param_values
+from sweeps.store.database.tables import metric_names, param_values, trials
 
 #: Prefix of a sort by a sampled value.
 PREFIX = "params."
+#: Prefix of a sort by the last value of a metric.
+METRICS = "metrics."
 
 Owner = Literal["trial", "point"]
 
@@ -44,6 +46,34 @@ def is_by_param(sort: str) -> bool:
     return sort.removeprefix("-").startswith(PREFIX)
 
 
+def is_by_metric(sort: str) -> bool:
+    """Whether a sort names a metric."""
+    return sort.removeprefix("-").startswith(METRICS)
+
+
+def by_metric(
+    conn: sa.Connection,
+    listing: Listing,
+    query: sa.Select[Any],
+    sweep_ids: Sequence[str],
+    sort: str,
+) -> tuple[Listing, sa.Select[Any]]:
+    """Return the listing and the query of trials for a sort by a metric's last value.
+
+    Trials without it come last. Raises InvalidSort for a metric that none of the sweeps has.
+    """
+    key = sort.removeprefix("-")
+    name = key.removeprefix(METRICS)
+    known = sa.select(metric_names.c.name).where(
+        metric_names.c.sweep_id.in_(list(sweep_ids)), metric_names.c.kind == "metric"
+    )
+    if conn.execute(known.where(metric_names.c.name == name).limit(1)).first() is None:
+        names = sorted({one for one in conn.execute(known).scalars() if "/" not in one})
+        raise InvalidSort(sort, sorted([*listing.keys, *(f"{METRICS}{one}" for one in names)]))
+    value = trials.c.metrics[name].as_float().label("sorted_by")
+    return Listing({**listing.keys, key: value}, listing.tie), query.add_columns(value)
+
+
 def by_param(
     conn: sa.Connection,
     owner: Owner,
@@ -67,7 +97,7 @@ def by_param(
         known = [f"{PREFIX}{name}" for name in _names(conn, sweep_id)]
         raise InvalidSort(sort, sorted([*listing.keys, *known]))
     on = sa.and_(*mine, param_values.c.owner_number == listing.tie)
-    joined = query.add_columns(column).select_from(listing.tie.table.outerjoin(param_values, on))
+    joined = query.add_columns(column).outerjoin(param_values, on)
     # An inner join for rows with a value, so that the order comes from the index.
     tie = param_values.c.owner_number
     return Listing({**listing.keys, key: column}, listing.tie, mine, tie), joined

@@ -276,6 +276,19 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
+saved_views = Table(
+    "saved_views",
+    metadata,
+    Column("id", GrowingId, primary_key=True, autoincrement=True),
+    # None: of the page that shows trials of several sweeps.
+    Column("sweep_id", String(12), ForeignKey("sweeps.id", ondelete="CASCADE")),
+    Column("name", Text, nullable=False),
+    # What follows the question mark in the page's address.
+    Column("query", Text, nullable=False),
+    Column("saved_at", BigInteger, nullable=False),
+    Index("ix_saved_views_sweep", "sweep_id", "name"),
+)
+
 runners = Table(
     "runners",
     metadata,

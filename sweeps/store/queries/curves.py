@@ -17,6 +17,7 @@ from sweeps.store.database.paging import Position, Sort, write_cursor
 from sweeps.store.database.tables import attempts, metric_names, metrics, series, trials
 from sweeps.store.queries.thinning import thin
 from sweeps.store.queries.trials import TRIAL_LISTING, check_exists, trial_row
+from sweeps.store.queries.where import trials_where
 from worker.report import Series
 
 Curve = list[tuple[int, float]]
@@ -117,24 +118,52 @@ class CurveVerbs(Database):
         return Page(found, after)
 
     def point_curves(
-        self, sweep_id: str, name: str, points: Sequence[int], max_points: int = 500
+        self,
+        sweep_id: str,
+        name: str,
+        points: Sequence[int],
+        max_points: int = 500,
+        *,
+        where: str = "",
+        among: Sequence[str] = (),
     ) -> list[PointCurve]:
         """Return one metric's mean over the seeds of each point, per step, in the order asked.
 
         A seed counts at the steps that it has reported; points without a report are left out.
+        ``where`` and ``among``: as of ``seed_curves``.
+        """
+        seeds: dict[int, list[Curve]] = {}
+        for one in self.seed_curves(sweep_id, name, points, where=where, among=among):
+            seeds.setdefault(one.point, []).append(one.curves[name])
+        return [_mean_curve(point, seeds[point], max_points) for point in points if point in seeds]
+
+    def seed_curves(
+        self,
+        sweep_id: str,
+        name: str,
+        points: Sequence[int],
+        *,
+        where: str = "",
+        among: Sequence[str] = (),
+    ) -> list[TrialCurves]:
+        """Return one metric of the trials of some points that have reported it, by number.
+
+        ``where``: only trials that fit the condition; ``among``: sweeps whose fields it may name.
         """
         with self._reading() as conn:
             check_exists(conn, sweep_id)
-            which = trials.c.point.in_(list(points))
-            numbers = sa.select(trials.c.number, trials.c.point).where(
+            which: sa.ColumnElement[bool] = trials.c.point.in_(list(points))
+            if where:
+                which &= trials_where(conn, sweep_id, where, among)
+            numbers = sa.select(trials.c.number, trials.c.point, trials.c.seed).where(
                 trials.c.sweep_id == sweep_id, which
             )
-            point_of = {row.number: row.point for row in conn.execute(numbers)}
+            rows = {row.number: row for row in conn.execute(numbers)}
             curves = _curves(conn, sweep_id, which, [name])
-        seeds: dict[int, list[Curve]] = {}
-        for (number, _), curve in sorted(curves.items()):
-            seeds.setdefault(point_of[number], []).append(curve)
-        return [_mean_curve(point, seeds[point], max_points) for point in points if point in seeds]
+        return [
+            TrialCurves(number, rows[number].point, rows[number].seed, {name: curve})
+            for (number, _), curve in sorted(curves.items())
+        ]
 
     def reported_at(
         self, sweep_id: str, name: str, points: Sequence[int]

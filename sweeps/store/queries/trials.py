@@ -1,6 +1,6 @@
 """Reads for pages, routes and replay: trials, points, events, rows for export."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,7 +9,7 @@ from sweeps.errors import SweepNotFound, TrialNotFound
 from sweeps.records import Event, Page, Point, SweepCount, SweepState, Trial, TrialState
 from sweeps.store.database.connection import Database
 from sweeps.store.database.paging import Listing, check_choice, check_id, check_limit
-from sweeps.store.database.params import by_param, is_by_param
+from sweeps.store.database.params import by_metric, by_param, is_by_metric, is_by_param
 from sweeps.store.database.rows import COUNT_COLUMN, attempt_of, event_of, point_of, trial_of
 from sweeps.store.database.tables import attempts, events, points, sweeps, trials
 from sweeps.store.queries.where import trials_where
@@ -59,8 +59,8 @@ class ReadVerbs(Database):
         """Return a page of a sweep's trials, without their attempts.
 
         ``where`` is a condition such as ``alpha_v > 0.05 and state = complete``; see
-        ``queries.where``. ``sort`` may also be ``params.FIELD``; trials without that value come
-        last.
+        ``queries.where``. ``sort`` may also be ``params.FIELD`` or ``metrics.NAME``; trials
+        without that value come last.
         """
         query = sa.select(trials).where(trials.c.sweep_id == sweep_id)
         if state is not None:
@@ -75,6 +75,8 @@ class ReadVerbs(Database):
                 query = query.where(trials_where(conn, sweep_id, where))
             if is_by_param(sort):
                 listing, query = by_param(conn, "trial", listing, query, sweep_id, sort)
+            elif is_by_metric(sort):
+                listing, query = by_metric(conn, listing, query, [sweep_id], sort)
             rows, after = listing.page(conn, query, sort=sort, cursor=cursor, limit=limit)
         return Page([trial_of(row) for row in rows], after)
 
@@ -109,6 +111,17 @@ class ReadVerbs(Database):
                 listing, query = by_param(conn, "point", listing, query, sweep_id, sort)
             rows, after = listing.page(conn, query, sort=sort, cursor=cursor, limit=limit)
         return Page([point_of(row) for row in rows], after)
+
+    def points_where(self, sweep_id: str, where: str, among: Sequence[str] = ()) -> set[int]:
+        """Return the numbers of the points with a trial that fits a condition.
+
+        ``among``: sweeps that are asked together, whose fields may be named.
+        """
+        with self._reading() as conn:
+            check_exists(conn, sweep_id)
+            clause = trials_where(conn, sweep_id, where, among)
+            query = sa.select(trials.c.point).where(trials.c.sweep_id == sweep_id, clause)
+            return set(conn.execute(query.distinct()).scalars())
 
     def all_trials(self, sweep_id: str, *, point: int | None = None) -> Iterator[Trial]:
         """Yield every trial, or every trial of a point, by number, with few in memory at a time.

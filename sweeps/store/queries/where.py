@@ -1,32 +1,44 @@
 """Conditions on trials as people type them: ``alpha_v > 0.05 and state = complete``.
 
 A condition compares a field with a value by =, !=, <, <=, > or >=; ``and``, ``or``, ``not`` and
-parentheses join conditions. Fields are those of a trial, its sampled values, and the last value of
-each metric it reported. Words need quotes where they are not one word: ``exit_cause = "diverged at
-step 150"``. ``none`` is no value; a trial without the field fits ``= none`` alone.
+parentheses join conditions. Fields are those of a trial, the mean of its point, its sampled values,
+and the last value of each metric it reported. Over several sweeps, a field that one of them varies
+and another one fixes has the fixed value there, and ``sweep`` is a sweep's id or name. Words need
+quotes where they are not one word: ``exit_cause = "diverged at step 150"``. ``none`` is no value; a
+trial without the field fits ``= none`` alone.
 
 Python's own parser of expressions reads them, and only this much of it is taken. Nothing is
 evaluated.
 """
 
 import ast
+import json
 import math
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from sweeps.errors import InvalidFilter
 from sweeps.records import TrialState
-from sweeps.store.database.tables import metric_names, param_values, trials
+from sweeps.store.database.tables import metric_names, param_values, points, sweeps, trials
 
 #: Longer conditions are no question that a person asks.
 MAX_LENGTH = 500
-#: Fields of a trial itself.
-FIELDS: dict[str, sa.Column[Any]] = {
-    name: trials.c[name]
-    for name in ("number", "point", "seed", "state", "objective", "step", "exit_cause", "role")
+_of_its_point = points.alias()
+#: Fields of a trial itself, and of its point.
+FIELDS: dict[str, sa.ColumnElement[Any]] = {
+    **{
+        name: trials.c[name]
+        for name in ("number", "point", "seed", "state", "objective", "step", "exit_cause", "role")
+    },
+    "point_mean": sa.select(_of_its_point.c.mean)
+    .where(_of_its_point.c.sweep_id == trials.c.sweep_id, _of_its_point.c.number == trials.c.point)
+    .correlate(trials)
+    .scalar_subquery(),
 }
 _WORDS = ("state", "exit_cause", "role")
 
@@ -51,9 +63,30 @@ _EXAMPLE = "such as alpha_v > 0.05 and state = complete"
 _EQUALS = re.compile(r"""("[^"]*"|'[^']*')|(?<![<>=!])=(?!=)""")
 
 
-def trials_where(conn: sa.Connection, sweep_id: str, text: str) -> sa.ColumnElement[bool]:
-    """The condition as a clause on the table of trials. Raises InvalidFilter, which says what."""
-    return _clause(_Fields(conn, sweep_id), _parsed(text))
+def trials_where(
+    conn: sa.Connection, sweep_id: str, text: str, among: Sequence[str] = ()
+) -> sa.ColumnElement[bool]:
+    """The condition as a clause on the trials of one sweep. Raises InvalidFilter, which says what.
+
+    ``among``: ids of the sweeps that are asked together, whose fields may be named.
+    """
+    parsed = _parsed(text)
+    fields = _fields(conn, sweep_id)
+    if among:
+        others = [_fields(conn, one) for one in among if one != sweep_id]
+        fields = replace(
+            fields,
+            elsewhere=frozenset().union(*(other.params | other.metrics for other in others)),
+            fixed=fixed_fields(conn, sweep_id),
+            is_one_of_several=True,
+        )
+    return _clause(fields, parsed)
+
+
+def fixed_fields(conn: sa.Connection, sweep_id: str) -> dict[str, Any]:
+    """The values that a sweep's base sets for all of its trials."""
+    spec = conn.execute(sa.select(sweeps.c.spec).where(sweeps.c.id == sweep_id)).scalar() or {}
+    return dict(spec.get("base") or {})
 
 
 def _parsed(text: str) -> ast.expr:
@@ -67,25 +100,41 @@ def _parsed(text: str) -> ast.expr:
         raise _refused(why) from None
 
 
+@dataclass(frozen=True)
 class _Fields:
     """What a condition may name in one sweep."""
 
-    def __init__(self, conn: sa.Connection, sweep_id: str) -> None:
-        of_trials = (param_values.c.sweep_id == sweep_id, param_values.c.owner == "trial")
-        sampled = sa.select(param_values.c.name).where(*of_trials).distinct()
-        reported = sa.select(metric_names.c.name).where(
-            metric_names.c.sweep_id == sweep_id, metric_names.c.kind == "metric"
-        )
-        self.sweep_id = sweep_id
-        self.params = set(conn.execute(sampled).scalars())
-        self.metrics = set(conn.execute(reported).scalars())
+    sweep_id: str
+    sweep_name: str
+    params: frozenset[str]
+    metrics: frozenset[str]
+    #: Of the other sweeps that are asked together.
+    elsewhere: frozenset[str] = frozenset()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    is_one_of_several: bool = False
 
     def check(self, name: str) -> None:
         """Raise InvalidFilter for a field that is not there."""
-        if name not in FIELDS and name not in self.params and name not in self.metrics:
+        known = self.params | self.metrics | self.elsewhere | self.fixed.keys()
+        if name not in FIELDS and name not in known:
             whole = sorted(metric for metric in self.metrics if "/" not in metric)
-            known = ", ".join([*FIELDS, *sorted(self.params), *whole])
-            raise _refused(f"there is no field {name[:60]!r}; there are {known}")
+            own = sorted(self.params | {name for name in self.elsewhere if "/" not in name})
+            shown = dict.fromkeys([*FIELDS, *own, *whole])
+            raise _refused(f"there is no field {name[:60]!r}; there are {', '.join(shown)}")
+
+
+def _fields(conn: sa.Connection, sweep_id: str) -> _Fields:
+    of_trials = (param_values.c.sweep_id == sweep_id, param_values.c.owner == "trial")
+    sampled = sa.select(param_values.c.name).where(*of_trials).distinct()
+    reported = sa.select(metric_names.c.name).where(
+        metric_names.c.sweep_id == sweep_id, metric_names.c.kind == "metric"
+    )
+    return _Fields(
+        sweep_id,
+        str(conn.execute(sa.select(sweeps.c.name).where(sweeps.c.id == sweep_id)).scalar()),
+        frozenset(conn.execute(sampled).scalars()),
+        frozenset(conn.execute(reported).scalars()),
+    )
 
 
 def _clause(fields: _Fields, node: ast.expr) -> sa.ColumnElement[bool]:
@@ -114,6 +163,8 @@ def _comparison(
     if not isinstance(left, ast.Name):
         raise _refused(f"{ast.unparse(left)[:60]!r} is no field")
     name, value = left.id, _value(right)
+    if name == "sweep" and fields.is_one_of_several:
+        return _of_sweep(fields, test, value)
     fields.check(name)
     if value is None and test not in (ast.Eq, ast.NotEq):
         raise _refused(f"{name} can be = none or != none, and is not compared with it otherwise")
@@ -121,8 +172,45 @@ def _comparison(
         return _of_trial(name, test, value)
     if name in fields.params:
         return _of_params(fields.sweep_id, name, test, value)
-    found = trials.c.metrics[name].as_float()
-    return _compared(found, name, test, value, is_word=False)
+    if name in fields.metrics:
+        found = trials.c.metrics[name].as_float()
+        return _compared(found, name, test, value, is_word=False)
+    return _of_fixed(fields.fixed.get(name), test, value)
+
+
+def _of_sweep(
+    fields: _Fields, test: type[ast.cmpop], value: float | str | None
+) -> sa.ColumnElement[bool]:
+    if not isinstance(value, str) or test not in (ast.Eq, ast.NotEq):
+        raise _refused("sweep is = or != the id or the name of a sweep, in quotes")
+    is_it = value in (fields.sweep_id, fields.sweep_name)
+    return sa.true() if is_it is (test is ast.Eq) else sa.false()
+
+
+_OF_FIXED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def _of_fixed(
+    fixed: Any, test: type[ast.cmpop], value: float | str | None
+) -> sa.ColumnElement[bool]:
+    """On a value that all trials of the sweep share; None where it has no such field."""
+    if value is None:
+        fits = (fixed is None) is (test is ast.Eq)
+    elif fixed is None:
+        fits = False
+    elif isinstance(value, str) or not isinstance(fixed, int | float):
+        known = fixed if isinstance(fixed, str) else json.dumps(fixed)
+        fits = isinstance(value, str) and _OF_FIXED[test](known, value)
+    else:
+        fits = _OF_FIXED[test](float(fixed), value)
+    return sa.true() if fits else sa.false()
 
 
 def _value(node: ast.expr) -> float | str | None:
@@ -157,8 +245,8 @@ def _of_trial(
         raise _refused(f"state must be one of {', '.join(TrialState)}, got {value!r}")
     is_word = name in _WORDS
     # Whole numbers are compared as they are typed: 2.5 is not rounded to one.
-    field: sa.ColumnElement[Any] = FIELDS[name]
-    column = field if is_word else sa.cast(field, sa.Double)
+    of_trial = FIELDS[name]
+    column = of_trial if is_word else sa.cast(of_trial, sa.Double)
     return _compared(column, name, test, value, is_word=is_word)
 
 

@@ -52,6 +52,13 @@ ROUTES = {
     ("get", "/api/v1/datasets"): {200},
     ("get", "/api/v1/optimizers"): {200},
     ("get", "/api/v1/trainings"): {200},
+    ("get", "/api/v1/trials"): {200, 404},
+    ("get", "/api/v1/views"): {200},
+    ("put", "/api/v1/views/{name}"): {200, 413, 415},
+    ("delete", "/api/v1/views/{name}"): {204},
+    ("get", "/api/v1/sweeps/{sweep_id}/views"): {200, 404},
+    ("put", "/api/v1/sweeps/{sweep_id}/views/{name}"): {200, 404, 413, 415},
+    ("delete", "/api/v1/sweeps/{sweep_id}/views/{name}"): {204, 404},
 }
 
 
