@@ -121,6 +121,8 @@ def _ambiguity(scope: Scope) -> str | None:
             return (
                 f"the header {name.decode().title()} must be sent once, got it {times[name]} times"
             )
+    if b"host" not in times and scope.get("http_version") == "1.1":
+        return "a request must have the header Host"
     if b"transfer-encoding" in times and b"content-length" in times:
         return "a request must have one of Content-Length and Transfer-Encoding, got both"
     if b"transfer-encoding" in times and scope.get("http_version") == "1.0":
