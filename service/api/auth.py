@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import socket
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
@@ -48,6 +49,8 @@ class Guard:
         self.secret = secret
         self.door = door
         self.names = names | {socket.gethostname().lower()}
+        #: Most requests name the service alike, and to parse a name costs more than the rest.
+        self._is_own_name = lru_cache(maxsize=256)(self._names_this_service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,7 +87,7 @@ class Guard:
         body = ErrorOut(error="Unauthorized", detail=detail, fields=[])
         return error_response(401, body, {"WWW-Authenticate": "Bearer"})
 
-    def _is_own_name(self, host: str) -> bool:
+    def _names_this_service(self, host: str) -> bool:
         name = _parsed(lambda: urlsplit(f"//{host}").hostname)
         if name is None:
             return False

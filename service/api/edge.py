@@ -8,7 +8,6 @@ import asyncio
 from collections import Counter
 from urllib.parse import unquote, urlsplit
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.contract.errors import error_response
@@ -26,6 +25,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+_RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 #: Headers of which one decides, so that a second one would be ignored here or on the way.
 _SINGLE = frozenset(
@@ -56,10 +57,10 @@ class Edge:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(raw=list(message.get("headers", [])))
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                message = {**message, "headers": headers.raw}
+                given = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in given}
+                missing = [header for header in _RAW if header[0] not in names]
+                message = {**message, "headers": given + missing}
             await send(message)
 
         scope = _with_path_alone(scope)
@@ -115,12 +116,14 @@ def _with_path_alone(scope: Scope) -> Scope:
 
 def _ambiguity(scope: Scope) -> str | None:
     """Why a proxy could take this request for another than the service does, or None."""
-    times = Counter(name for name, _ in scope["headers"])
-    for name in sorted(_SINGLE & times.keys()):
+    times = Counter([name for name, _ in scope["headers"]])
+    for name in sorted(_SINGLE & times.keys()) if len(times) < len(scope["headers"]) else ():
         if times[name] > 1:
             return (
                 f"the header {name.decode().title()} must be sent once, got it {times[name]} times"
             )
+    if b"host" not in times and scope.get("http_version") == "1.1":
+        return "a request must have the header Host"
     if b"transfer-encoding" in times and b"content-length" in times:
         return "a request must have one of Content-Length and Transfer-Encoding, got both"
     if b"transfer-encoding" in times and scope.get("http_version") == "1.0":

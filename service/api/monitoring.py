@@ -57,12 +57,23 @@ class Metrics:
             registry=self._registry,
         )
 
+        # By method, route and status: to look them up costs as much as to count.
+        self._series: dict[tuple[str, str, int], tuple[Counter, Counter, Histogram]] = {}
+
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer to a route's template, and the seconds that it took."""
-        method = method if method in _METHODS else "OTHER"
-        self._requests.labels(method, route, status).inc()
-        self._seconds.labels(method, route).inc(seconds)
-        self._durations.labels(method, route).observe(seconds)
+        key = method if method in _METHODS else "OTHER", route, status
+        if key not in self._series:
+            method, route, status = key
+            self._series[key] = (
+                self._requests.labels(method, route, status),
+                self._seconds.labels(method, route),
+                self._durations.labels(method, route),
+            )
+        count, total, duration = self._series[key]
+        count.inc()
+        total.inc(seconds)
+        duration.observe(seconds)
 
     def text(self) -> bytes:
         """Everything that is counted, in the text format of Prometheus."""
