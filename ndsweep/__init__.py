@@ -25,6 +25,14 @@ if TYPE_CHECKING:
         ServiceRefused,
         ServiceUnreachable,
     )
+    from worker.config.part_declarations import (
+        DataFacts,
+        Examples,
+        dataset,
+        loss,
+        metric,
+        optimizer,
+    )
     from worker.config.training import Metric, training
     from worker.training.handle import Run, Stopped
 
@@ -37,6 +45,8 @@ _HOME = {
     "Client": ("ndsweep.client", "Client"),
     "Comparison": ("ndsweep.results", "Comparison"),
     "DamagedDownload": ("service.client.client", "DamagedDownload"),
+    "DataFacts": ("worker.config.part_declarations", "DataFacts"),
+    "Examples": ("worker.config.part_declarations", "Examples"),
     "Metric": ("worker.config.training", "Metric"),
     "NothingToShow": ("ndsweep.results", "NothingToShow"),
     "Run": ("worker.training.handle", "Run"),
@@ -46,6 +56,10 @@ _HOME = {
     "Stopped": ("worker.training.handle", "Stopped"),
     "Sweep": ("ndsweep.sweep", "Sweep"),
     "connect": ("ndsweep.client", "connect"),
+    "dataset": ("worker.config.part_declarations", "dataset"),
+    "loss": ("worker.config.part_declarations", "loss"),
+    "metric": ("worker.config.part_declarations", "metric"),
+    "optimizer": ("worker.config.part_declarations", "optimizer"),
     "training": ("worker.config.training", "training"),
 }
 
@@ -57,6 +71,8 @@ __all__ = [
     "Client",
     "Comparison",
     "DamagedDownload",
+    "DataFacts",
+    "Examples",
     "Metric",
     "NothingToShow",
     "Run",
@@ -66,6 +82,10 @@ __all__ = [
     "Stopped",
     "Sweep",
     "connect",
+    "dataset",
+    "loss",
+    "metric",
+    "optimizer",
     "training",
 ]
 

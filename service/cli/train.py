@@ -83,7 +83,7 @@ def parse_assignments(assignments: list[str]) -> TrainConfig:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise FieldError(assignment, f"every argument must be KEY=VALUE, got {assignment!r}")
-        if key not in TrainConfig.model_fields:
+        if not TrainConfig.has_field(key):
             raise FieldError(key, f"there is no field {key!r} in the training config")
         if key in fields:
             raise FieldError(key, f"{key} must be given once, got it twice")

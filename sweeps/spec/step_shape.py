@@ -25,7 +25,9 @@ ROUGH_FIELDS = (
 )
 #: Each changes the time of that network by 2 % at most (``docs/results/cifar10``), and that of a
 #: small one by more.
-FINE_FIELDS = ("recipe", "optimizer", "gamma_c")
+FINE_FIELDS = ("recipe", "optimizer", "gamma_c", "augmentation", "loss", "metrics")
+#: Of what packages register: all own fields of networks and data count roughly, others finely.
+_ROUGH_PARTS, _FINE_PARTS = ("network.", "dataset."), ("optimizer.", "augmentation.", "loss.")
 #: Of these it counts whether they are set, not to which value.
 _SET_OR_NOT = ("follow", "gamma_c")
 
@@ -35,12 +37,18 @@ def exact_shape(config: Mapping[str, Any]) -> Hashable:
 
     ``config`` is a resolved config as it is stored.
     """
-    return tuple(_counted(name, config.get(name)) for name in (*ROUGH_FIELDS, *FINE_FIELDS))
+    counted = tuple(_counted(name, config.get(name)) for name in (*ROUGH_FIELDS, *FINE_FIELDS))
+    return counted, _of_parts(config, (*_ROUGH_PARTS, *_FINE_PARTS))
 
 
 def rough_shape(config: Mapping[str, Any]) -> Hashable:
     """Return the same without the fields that change the time little, for a forecast."""
-    return tuple(_counted(name, config.get(name)) for name in ROUGH_FIELDS)
+    counted = tuple(_counted(name, config.get(name)) for name in ROUGH_FIELDS)
+    return counted, _of_parts(config, _ROUGH_PARTS)
+
+
+def _of_parts(config: Mapping[str, Any], prefixes: tuple[str, ...]) -> Hashable:
+    return tuple(sorted((n, str(v)) for n, v in config.items() if n.startswith(prefixes)))
 
 
 def may_have_shape(
@@ -61,4 +69,6 @@ def may_have_shape(
 
 def _counted(name: str, value: Any) -> Hashable:
     """What of a field's value counts."""
-    return value is not None if name in _SET_OR_NOT else value
+    if name in _SET_OR_NOT:
+        return value is not None
+    return tuple(value) if isinstance(value, list) else value

@@ -4,9 +4,10 @@ Imports neither torch nor numpy.
 """
 
 import dataclasses
+import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
@@ -90,6 +91,21 @@ def _adapter(field: FieldInfo) -> TypeAdapter[Any]:
 
 def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
     return Annotated[(kind, *metadata)] if metadata else kind
+
+
+def type_of_first(function: Callable[..., Any]) -> Any:
+    """Return the type of a function's first argument. Raises UntypedConfig where it has none."""
+    first = next(iter(inspect.signature(function).parameters.values()))
+    declared = first.annotation
+    if declared is inspect.Parameter.empty:
+        raise UntypedConfig(f"argument {first.name!r} of the function has no type")
+    if isinstance(declared, str):
+        # Only this one: the types of other arguments need not be imported.
+        try:
+            declared = eval(declared, getattr(function, "__globals__", {}))
+        except Exception as error:
+            raise UntypedConfig(f"the type {declared!r} is not known in its module") from error
+    return declared
 
 
 def config_model(declared: Any) -> type[DeclaredConfig]:

@@ -1,12 +1,12 @@
-"""Networks and trainings by name, from entry points. Imports each of them only on request.
+"""Trainings and their parts by name, from entry points. Imports each of them only on request.
 
-A package adds one by declaring an entry point in the group ``ndsweep.networks`` or
-``ndsweep.training``; the built-in ones register the same way, in this project's
-``pyproject.toml``, which is read if a checkout runs without being installed. A network is a
-function ``build(config, num_classes, in_channels) -> torch.nn.Module``.
+A package adds one by declaring an entry point in a group such as ``ndsweep.training`` or
+``ndsweep.networks``; the built-in ones register the same way, in this project's
+``pyproject.toml``, which is read if a checkout runs without being installed.
 """
 
 import tomllib
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +15,8 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from pathlib import Path
 from time import monotonic
 from typing import Any
+
+from worker.config.trial_config import FieldError
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 #: The distribution of this project.
@@ -31,6 +33,11 @@ class Registered:
     entry: EntryPoint
     package: str
     version: str
+
+    @property
+    def where(self) -> str:
+        """What it names, for a sentence: ``module:function of my-package 1.2``."""
+        return f"{self.entry.value} of {self.package} {self.version}"
 
 
 @cache
@@ -76,10 +83,41 @@ def look_again(kind: str) -> None:
 
 
 def registered_names(kind: str) -> list[str]:
-    """Return the names registered under ``kind`` ("networks", "training"), sorted."""
+    """Return the names registered under ``kind`` ("networks", "training", …), sorted."""
     return sorted(registrations(kind))
 
 
 def load(kind: str, name: str) -> Any:
     """Import the object registered as ``name``. Raises KeyError for an unknown name."""
     return registrations(kind)[name][0].entry.load()
+
+
+def find(kind: str, name: str) -> list[Registered]:
+    """Return who registers a name; looks again where nobody does, if it is a while ago."""
+    if name not in registrations(kind):
+        look_again(kind)
+    return registrations(kind).get(name, [])
+
+
+def only_one(found: list[Registered], field: str, what: str) -> Registered:
+    """Return the one registration of a name. Raises FieldError where packages share the name."""
+    if len(found) > 1:
+        packages = " and ".join(f"{one.package} {one.version}" for one in found)
+        raise FieldError(
+            field,
+            f"{what} {found[0].entry.name!r} is registered by {packages}: uninstall all but one "
+            "of them",
+        )
+    return found[0]
+
+
+def imported(found: Registered, field: str, what: str) -> Any:
+    """Import what an entry point names. Raises FieldError with the last line of the traceback."""
+    try:
+        return found.entry.load()
+    except (Exception, SystemExit) as error:  # the package is not ours
+        last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        raise FieldError(
+            field,
+            f"{what} {found.entry.name!r} cannot be imported from {found.where}: {last[:300]}",
+        ) from error

@@ -9,16 +9,29 @@ import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from worker.config.parts import (
+    BUILT_IN,
+    PART_FIELD,
+    SHARED,
+    Part,
+    check_parts,
+    load_part,
+    part_defaults,
+    parts_of,
+    registered_part_names,
+)
 from worker.config.registry import registered_names
-from worker.config.trial_config import SEED_IS_FIXED, FieldError, TrialConfig, config_key
+from worker.config.trial_config import SEED_IS_FIXED, FieldError, TrialConfig, Value, config_key
 
 __all__ = ["FieldError", "TrainConfig", "config_key", "refuse_disorder"]
 
 
 Recipe = Literal["paper-tf", "paper-wrn"]
+#: The built-in ones; a config may also name one that a package registers.
 Optimizer = Literal["sgd", "adam", "adamw", "ndadam"]
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
 
 #: Weights are float32, whose largest number is 3.4e38.
 LARGEST = 1e38
@@ -44,6 +57,24 @@ OPTIMIZER_FIELDS: dict[str, frozenset[str]] = {
     "adamw": frozenset({"lr", "betas", "eps"}),
     "ndadam": frozenset({"alpha_v", "alpha_s", "alpha_s_schedule", "betas", "eps", "follow"}),
 }
+
+#: Fields that an own network does not read, and those that data other than images do not.
+NETWORK_FIELDS = frozenset(
+    {
+        "depth",
+        "widen_factor",
+        "activation",
+        "shortcut",
+        "init",
+        "bn_eps",
+        "bn_momentum",
+        "bn_scale",
+        "gamma_c",
+    }
+)
+IMAGE_FIELDS = frozenset({"input_norm", "crop_pad", "crop_fill", "flip"})
+#: Those of all optimizers.
+_OF_OPTIMIZERS = frozenset().union(*OPTIMIZER_FIELDS.values(), {"weight_decay", "decay_on"})
 
 _RECIPES: dict[str, dict[str, Any]] = {
     # github.com/tensorflow/models (2016 resnet), as the paper's Table 1 and figures use it.
@@ -123,8 +154,25 @@ PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
 _LENGTH = {"paper-tf": {"steps": 80_000}, "paper-wrn": {"epochs": 200}}
 
 
+def _field_of_a_part(name: str) -> str:
+    if not PART_FIELD.fullmatch(name):
+        raise FieldError("", f"{name} is not a field here; remove it")
+    return name
+
+
+def _only_fields_of_parts(schema: dict[str, Any]) -> None:
+    schema["additionalProperties"] = False
+    schema["patternProperties"] = {f"^{PART_FIELD.pattern}$": {}}
+
+
 class TrainConfig(TrialConfig):
-    """All hyperparameters of one trial of the built-in training of networks on images."""
+    """All hyperparameters of one trial of the built-in training: networks, on images or other data.
+
+    Parts that packages register have fields of their own, ``network.hidden``: see ``config.parts``.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_only_fields_of_parts)
+    __pydantic_extra__: dict[Annotated[str, AfterValidator(_field_of_a_part)], Value]
 
     FIXED: ClassVar[Mapping[str, str]] = SEED_IS_FIXED | {
         "split_seed": "every trial of a sweep holds out the same images",
@@ -134,7 +182,7 @@ class TrainConfig(TrialConfig):
     LENGTH: ClassVar[str | None] = "steps"
 
     # What is trained
-    dataset: str = Field("cifar10", description="Name of a prepared data set.")
+    dataset: str = Field("cifar10", description="Name of a prepared or registered data set.")
     network: str = Field("wrn", description="Name of a registered network.")
     depth: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
         22, description="Layers: 6n + 4 of a wrn, hidden ones of an mlp; at most 1,000."
@@ -172,9 +220,22 @@ class TrainConfig(TrialConfig):
     last_batch: Literal["drop", "keep"] | None = Field(
         None, description="What happens to an epoch's incomplete last batch."
     )
+    augmentation: Name | None = Field(
+        None, description="Name of a registered augmentation of whole batches; none = off."
+    )
+    loss: Name | None = Field(
+        None, description="Name of a registered loss; none = that of the data: cross-entropy."
+    )
+    metrics: Annotated[tuple[Name, ...], Field(min_length=1, max_length=20)] | None = Field(
+        None, description="Registered metrics to measure on held-out data, beside the errors."
+    )
 
     # How it is trained
-    optimizer: Optimizer = Field("ndadam", description="Which optimizer.")
+    optimizer: Name = Field(
+        "ndadam",
+        description="Which optimizer: a built-in one, or one that a package registers.",
+        examples=list(OPTIMIZER_FIELDS),
+    )
     lr: Rate | None = Field(None, description="Learning rate alpha_0 of sgd, adam, adamw.")
     momentum: Fraction | None = Field(None, description="Momentum of sgd.")
     nesterov: bool | None = Field(None, description="Nesterov's form of sgd's momentum.")
@@ -245,9 +306,27 @@ class TrainConfig(TrialConfig):
     def _names_are_registered(self) -> Self:
         known = registered_names("networks")
         if self.network not in known:
+            load_part("network", self.network)  # looks again for packages
+        if self.optimizer not in OPTIMIZER_FIELDS:
+            refuse_unknown_optimizer(self.optimizer)
+        if self.metrics is not None and len(set(self.metrics)) < len(self.metrics):
             raise FieldError(
-                "network", f"network must be one of {', '.join(known)}, got {self.network!r}"
+                "metrics", f"metrics must name each metric once, got {list(self.metrics)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _parts_take_their_fields(self) -> Self:
+        parts = self.parts()
+        if parts or self.__pydantic_extra__:
+            check_parts(self, parts.values())
+            for name in sorted(self.unused() & self.model_fields_set):
+                if getattr(self, name) is not None:
+                    owner = _owner(name, self)
+                    raise FieldError(
+                        name,
+                        f"{name} is not used by {owner}; remove it (got {getattr(self, name)!r})",
+                    )
         return self
 
     @model_validator(mode="after")
@@ -275,6 +354,8 @@ class TrainConfig(TrialConfig):
 
     @model_validator(mode="after")
     def _optimizer_uses_what_is_set(self) -> Self:
+        if self.optimizer not in OPTIMIZER_FIELDS:
+            return self
         used = OPTIMIZER_FIELDS[self.optimizer]
         every = frozenset().union(*OPTIMIZER_FIELDS.values())
         for name in sorted(every - used):
@@ -296,6 +377,8 @@ class TrainConfig(TrialConfig):
 
     @model_validator(mode="after")
     def _rates_fit_into_float32(self) -> Self:
+        if self.optimizer not in OPTIMIZER_FIELDS:
+            return self
         published = PUBLISHED[self.recipe, self.optimizer]
         for name in sorted(OPTIMIZER_FIELDS[self.optimizer] & {"lr", "alpha_v", "alpha_s"}):
             own = self.alpha_s_schedule if name == "alpha_s" else None
@@ -356,24 +439,81 @@ class TrainConfig(TrialConfig):
             )
         return self
 
+    def parts(self) -> dict[str, Part]:
+        """Load its registered parts: by field, metrics by their key. Raises FieldError."""
+        return parts_of(self)
+
+    @classmethod
+    def has_field(cls, name: str) -> bool:
+        return name in cls.model_fields or PART_FIELD.fullmatch(name) is not None
+
+    def unused(self) -> frozenset[str]:
+        """Return the fields that mean nothing because of a part that does not read them."""
+        parts = self.parts()
+        found: frozenset[str] = frozenset()
+        network, data, optimizer = map(parts.get, ("network", "dataset", "optimizer"))
+        if network is not None and not network.takes_whole_config:
+            found |= NETWORK_FIELDS - network.fields().keys()
+        if data is not None and not data.declared.get("images"):
+            found |= IMAGE_FIELDS
+        if optimizer is not None:
+            declared = SHARED["optimizer"] & optimizer.fields().keys()
+            if "weight_decay" in declared:
+                declared |= {"decay_on"}
+            found |= _OF_OPTIMIZERS - declared
+        return found
+
     def resolved(self) -> "TrainConfig":
-        """Fill every unset field that this run uses from ``PUBLISHED``."""
-        defaults = {**_RECIPES[self.recipe], **PUBLISHED[self.recipe, self.optimizer]}
+        """Fill every unset field that this run uses: from its parts, then from ``PUBLISHED``."""
+        defaults = {
+            **_RECIPES[self.recipe],
+            **PUBLISHED.get((self.recipe, self.optimizer), {"decay_on": "all"}),
+        }
         if self.follow is not None:
             del defaults["alpha_v"]
         if self.network == "mlp":
             del defaults["shortcut"]
         if self.steps is None and self.epochs is None:
             defaults |= _LENGTH[self.recipe]
-        missing = {k: v for k, v in defaults.items() if getattr(self, k) is None}
-        return self.model_validate(self.model_dump() | missing)
+        parts = self.parts()
+        unused = self.unused() if parts else frozenset()
+        missing = {
+            k: v for k, v in defaults.items() if k not in unused and getattr(self, k) is None
+        }
+        if parts:
+            missing |= part_defaults(self, parts.values())
+        return self.model_validate(self.model_dump(exclude=set(unused)) | missing)
 
     def stored(self) -> dict[str, Any]:
         """The resolved config as JSON values, without ``device``: what is stored, shown, hashed."""
         config = self.resolved()
         # Fields added later are left out if unset, so that the keys of older runs stay the same.
-        unused = {"device"} if config.follow is not None else {"device", "follow"}
-        return config.model_dump(mode="json", exclude=unused)
+        later = ("follow", "augmentation", "loss", "metrics")
+        unset = {name for name in later if getattr(config, name) is None}
+        return config.model_dump(mode="json", exclude={"device", *unset, *config.unused()})
+
+
+def refuse_unknown_optimizer(name: str) -> None:
+    """Raise FieldError unless an optimizer is built in or registered; imports its package."""
+    if name in OPTIMIZER_FIELDS:
+        return
+    registered = registered_part_names("optimizer")
+    if name not in registered:
+        known = [repr(one) for one in (*BUILT_IN["optimizer"], *registered)]
+        raise FieldError(
+            "optimizer",
+            f"optimizer should be {', '.join(known[:-1])} or {known[-1]}, got {name!r}; if a "
+            "package registers it, install the package where the service runs",
+        )
+    load_part("optimizer", name)
+
+
+def _owner(name: str, config: TrainConfig) -> str:
+    """Return the part that does not read a field, for a sentence."""
+    for fields, field in ((NETWORK_FIELDS, "network"), (IMAGE_FIELDS, "dataset")):
+        if name in fields:
+            return f"{field} {getattr(config, field)!r}"
+    return f"optimizer {config.optimizer!r}"
 
 
 def refuse_disorder(field: str, points: SchedulePoints) -> None:

@@ -6,13 +6,19 @@ A package registers one with an entry point in the group ``ndsweep.training``. I
 import inspect
 import re
 import socket
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from worker.config.declared_config import UntypedConfig, config_model
-from worker.config.registry import Registered, look_again, registered_names, registrations
+from worker.config.declared_config import UntypedConfig, config_model, type_of_first
+from worker.config.registry import (
+    Registered,
+    find,
+    imported,
+    only_one,
+    registered_names,
+    registrations,
+)
 from worker.config.train_config import TrainConfig
 from worker.config.trial_config import FieldError, FreeConfig, TrialConfig
 from worker.errors import PackageMismatch
@@ -159,26 +165,17 @@ def load_training(name: str) -> Training:
 
 def find_training(name: str) -> Registered:
     """Return the entry point of a training without importing it. Raises FieldError."""
-    found = registrations("training").get(name, [])
-    if not found:
-        look_again("training")
-        found = registrations("training").get(name, [])
     if name == IMAGES:
-        return found[0]  # ours is the first
-    if not found or name == EXTERNAL:
+        return registrations("training")[name][0]  # ours is the first
+    found = find("training", name) if name != EXTERNAL else []
+    if not found:
         known = ", ".join(training_names())
         raise FieldError(
             "training",
             f"training must be one of {known}, got {name!r}; if a package registers it, install "
             "the package where the service runs",
         )
-    if len(found) > 1:
-        packages = " and ".join(f"{one.package} {one.version}" for one in found)
-        raise FieldError(
-            "training",
-            f"training {name!r} is registered by {packages}: uninstall all but one of them",
-        )
-    return found[0]
+    return only_one(found, "training", "training")
 
 
 def check_package(wanted: Mapping[str, str] | None, found: Training) -> None:
@@ -197,15 +194,8 @@ def install(package: Mapping[str, str]) -> str:
 
 
 def _load(found: Registered) -> Training:
-    where = f"{found.entry.value} of {found.package} {found.version}"
-    try:
-        function = found.entry.load()
-    except (Exception, SystemExit) as error:  # the package is not ours
-        last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-        raise FieldError(
-            "training",
-            f"training {found.entry.name!r} cannot be imported from {where}: {last[:300]}",
-        ) from error
+    where = found.where
+    function = imported(found, "training", "training")
     metrics = getattr(function, _DECLARED, None)
     if not callable(function) or metrics is None:
         raise FieldError(
@@ -226,18 +216,9 @@ def _load(found: Registered) -> Training:
 
 def _config_of(function: Callable[..., Any]) -> type[TrialConfig]:
     """Return the config class of a function: the type of its first argument."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) < 2:
+    if len(inspect.signature(function).parameters) < 2:
         raise UntypedConfig("the function must take two arguments, config and run")
-    declared = parameters[0].annotation
-    if declared is inspect.Parameter.empty:
-        raise UntypedConfig(f"argument {parameters[0].name!r} of the function has no type")
-    if isinstance(declared, str):
-        # Only this one: the type of the other argument need not be imported.
-        try:
-            declared = eval(declared, getattr(function, "__globals__", {}))
-        except Exception as error:
-            raise UntypedConfig(f"the type {declared!r} is not known in its module") from error
+    declared = type_of_first(function)
     if isinstance(declared, type) and issubclass(declared, TrialConfig):
         return declared
     return config_model(declared)

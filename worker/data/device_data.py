@@ -30,6 +30,16 @@ class RunData:
 def load_run_data(config: TrainConfig, home: Path, device: torch.device) -> RunData:
     """Load the images of a resolved config's run."""
     info, tensors = _load_cached(config.dataset, home, device)
+    return run_data(config, info, tensors, device)
+
+
+def run_data(
+    config: TrainConfig,
+    info: DatasetInfo,
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor],
+    device: torch.device,
+) -> RunData:
+    """Split images that are on the device, and bind a resolved config's treatment to them."""
     x_train, y_train, x_test, y_test = tensors
     train, validation = split_validation(
         y_train.cpu().numpy(), config.validation_fraction, config.split_seed

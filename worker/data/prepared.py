@@ -171,7 +171,7 @@ def write_dataset(
     The arrays must have passed ``worker.data.import_set.check_arrays``.
     """
     path = dataset_path(name, home)
-    info = _describe(name, arrays, classes, source)
+    info = describe(name, arrays, classes, source)
     header = json.dumps(asdict(info)).encode()
     with whole_file(path) as file:
         file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
@@ -181,7 +181,8 @@ def write_dataset(
     return info
 
 
-def _describe(name: str, arrays: Arrays, classes: tuple[str, ...], source: str) -> DatasetInfo:
+def describe(name: str, arrays: Arrays, classes: tuple[str, ...], source: str) -> DatasetInfo:
+    """Return the properties of a set's arrays."""
     import numpy as np
 
     means, deviations = channel_statistics(arrays.x_train)

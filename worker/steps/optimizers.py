@@ -1,6 +1,6 @@
 """Builds the optimizer of a config, and sets its learning rates step by step."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -9,8 +9,9 @@ from torch.optim import Optimizer
 from ndadam import NDAdam, param_groups
 from ndadam.matching.closed_loop import FollowCurve
 from ndadam.theory.along_schedule import Factor
+from worker.config.parts import Part
 from worker.config.schedules import build_schedule
-from worker.config.train_config import TrainConfig
+from worker.config.train_config import FieldError, TrainConfig
 from worker.data.run_length import Length
 
 
@@ -23,6 +24,8 @@ def build_optimizer(
     scales and biases, other biases). ``decay_on`` says to which of them ``weight_decay`` applies;
     it is L2 in the gradient, but decoupled for adamw.
     """
+    if own := config.parts().get("optimizer"):
+        return _own_optimizer(own, config, model)
     if config.optimizer == "ndadam":
         assert config.alpha_s is not None
         groups = param_groups(
@@ -33,6 +36,40 @@ def build_optimizer(
         )
         return NDAdam(groups, **config.model_dump(include={"betas", "eps"}), capturable=capturable)
     return _torch_optimizer(config, decay_groups(config, model), capturable)
+
+
+def _own_optimizer(part: Part, config: TrainConfig, model: nn.Module) -> Optimizer:
+    """Build the optimizer of a package from the same two groups."""
+    groups = decay_groups(config, model)
+    if "weight_decay" not in part.fields():
+        for group in groups:
+            del group["weight_decay"]
+    made = part.call(config, groups)
+    if not isinstance(made, Optimizer):
+        raise FieldError(
+            "optimizer",
+            f"{part.title} must return a torch.optim.Optimizer, got {type(made).__name__}",
+        )
+    fields = part.fields()
+    for field in {part.declared.get("rate", "lr"), part.declared.get("scalars", "lr")}:
+        if field not in fields:
+            raise FieldError(
+                "optimizer",
+                f"{part.title} must have the field {field!r} that holds its learning rate, or name "
+                f"another one with @ndsweep.optimizer(rate=…); its fields are {', '.join(fields)}",
+            )
+    set_mode(made, "train")
+    return made
+
+
+def set_mode(optimizer: Optimizer, mode: Literal["train", "eval"]) -> None:
+    """Tell an optimizer that wants to know it, as schedule-free ones do, what the weights are for.
+
+    These keep other weights for evaluation than for steps.
+    """
+    switch = getattr(optimizer, mode, None)
+    if callable(switch):
+        switch()
 
 
 def decay_groups(config: TrainConfig, model: nn.Module) -> list[dict[str, Any]]:
@@ -99,7 +136,7 @@ class LearningRates:
         own = factor(config.alpha_s_schedule) if config.alpha_s_schedule is not None else usual
         # Loading a state gives the optimizer new group dicts, so none is kept here.
         self._optimizer = optimizer
-        names = [group["name"] for group in optimizer.param_groups]
+        names = [group.get("name", "vectors") for group in optimizer.param_groups]
         self._rates = [
             (base_rate(config, name), own if name == "scalars" else usual) for name in names
         ]
@@ -119,6 +156,9 @@ class LearningRates:
 
 def base_rate(config: TrainConfig, group_name: str) -> float:
     """The learning rate of a group before its schedule."""
+    if own := config.parts().get("optimizer"):
+        field = own.declared.get("scalars" if group_name == "scalars" else "rate", "lr")
+        return float(getattr(own.values(config), field))
     if config.optimizer == "ndadam":
         rate = config.alpha_s if group_name == "scalars" else config.alpha_v
         if group_name != "scalars" and config.follow is not None:

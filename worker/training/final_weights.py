@@ -5,6 +5,7 @@ Checkpoints are for resuming; this file is for use elsewhere.
 
 import io
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ import torch
 from torch import nn
 
 from worker.atomic_file import whole_file
+from worker.config.part_declarations import DataFacts
 from worker.config.train_config import TrainConfig
+from worker.data.device_data import RunData
 
 if TYPE_CHECKING:
     from worker.training.run import Run
@@ -27,16 +30,20 @@ def save_weights(folder: Path, run: "Run") -> None:
 
     If the disk is full or unavailable, logs a warning: the run's results do not depend on the file.
     """
-    info, channel = run.data.info, run.data.test.channel
-    values = {
+    facts = run.facts
+    values: dict[str, Any] = {
         "config": run.config.stored(),
-        "num_classes": info.num_classes,
-        # Height, width, channels.
-        "shape": list(info.shape),
-        # For pixels from 0 to 255, per channel: x -> x * scale + shift; None: each image by itself.
-        "channel": None if channel is None else [values.tolist() for values in channel],
+        "num_classes": facts.outputs,
         "state": {name: value.detach().cpu() for name, value in run.model.state_dict().items()},
     }
+    if isinstance(run.data, RunData):
+        channel = run.data.test.channel
+        # Height, width, channels.
+        values["shape"] = list(run.data.info.shape)
+        # For pixels from 0 to 255, per channel: x -> x * scale + shift; None: each image by itself.
+        values["channel"] = None if channel is None else [v.tolist() for v in channel]
+    if run.config.parts():
+        values["data"] = asdict(facts)
     buffer = io.BytesIO()
     torch.save(values, buffer)
     try:
@@ -52,8 +59,11 @@ def load_network(path: Path) -> tuple[nn.Module, dict[str, Any]]:
 
     values: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     config = TrainConfig.model_validate(values["config"]).resolved()
-    channels = int(values["shape"][2])
-    model = build_network(config, int(values["num_classes"]), channels, torch.device("cpu"))
+    data = values.get("data")
+    facts = DataFacts(**data | {"shape": tuple(data["shape"])}) if data is not None else None
+    channels = facts.shape[0] if facts is not None else int(values["shape"][2])
+    classes = int(values["num_classes"])
+    model = build_network(config, classes, channels, torch.device("cpu"), facts)
     model.load_state_dict(values["state"])
     model.eval()
     return model, values

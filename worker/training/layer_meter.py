@@ -27,7 +27,9 @@ class LayerMeter:
         self._layers = weight_vectors(model)
         self._parameters = [layer.parameter for layer in self._layers]
         counts = [layer.count for layer in self._layers]
-        self._counts = VectorCounts(counts, self._parameters[0].device)
+        # A network of a package may have no weight vectors.
+        device = next((p.device for p in self._parameters), torch.device("cpu"))
+        self._counts = VectorCounts(counts, device)
         self._decay = DecayMomentum(config, self._parameters, optimizer)
         self._before: list[Tensor] | None = None
         self._measured: Tensor | None = None  # (quantities, layers)
@@ -38,7 +40,7 @@ class LayerMeter:
         """Call before every step, with the number of steps at the next report."""
         if report_step - step <= self._decay.window:
             self._decay.update(step)
-        if report_step == step + 1:
+        if report_step == step + 1 and self._parameters:
             self._before = [p.clone() for p in self._parameters]
 
     @torch.no_grad()
@@ -147,7 +149,12 @@ class DecayMomentum:
         self._momentum = config.momentum or 0.0
         self._nesterov = bool(config.nesterov)
         self._lambda = config.weight_decay or 0.0
-        decays = config.optimizer == "sgd" and config.decay_on != "scalars" and self._lambda > 0
+        decays = (
+            bool(parameters)
+            and config.optimizer == "sgd"
+            and config.decay_on != "scalars"
+            and self._lambda > 0
+        )
         #: Steps before a report in which ``update`` must be called.
         self.window = 0
         if decays:

@@ -8,21 +8,25 @@ import platform
 import resource
 import socket
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from worker.config.parts import Part
 from worker.config.training import Training
 from worker.data.prepared import DatasetInfo
 
 if TYPE_CHECKING:
     import torch
 
+    from worker.data.own_data import OwnInfo
+
 _PACKAGES = ("ndadam-sweeps", "torch", "numpy", "ray")
 
 
-def provenance(device: "torch.device", info: DatasetInfo) -> dict[str, Any]:
+def provenance(device: "torch.device", info: "DatasetInfo | OwnInfo") -> dict[str, Any]:
     """Collect the provenance known at the start of a run on images, as JSON values."""
     import torch
 
@@ -36,6 +40,17 @@ def provenance(device: "torch.device", info: DatasetInfo) -> dict[str, Any]:
         "pid": os.getpid(),
         "data": {"name": info.name, "checksum": info.checksum},
         "peak_memory_bytes": peak_memory_bytes(device),
+    }
+
+
+def of_parts(parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Return where the registered parts of a run come from; nothing where it has none."""
+    if not parts:
+        return {}
+    packages = {part.package: part.version for part in parts.values()}
+    return {
+        "parts": {part.key: f"{part.package} {part.version}" for part in parts.values()},
+        "versions": _versions() | packages,
     }
 
 

@@ -1,5 +1,6 @@
 """The state of a run between two steps, which a checkpoint must restore."""
 
+import logging
 import math
 from collections.abc import Callable, Generator
 from functools import partial
@@ -8,15 +9,18 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ndadam.cuda import HAS_TRITON
 from ndadam.networks.wide_resnet import WideResNet
 from worker.checkpoints import checkpoint
 from worker.checkpoints.background_writer import CheckpointWriter
+from worker.config.part_declarations import has_own_loop, takes_images
 from worker.config.train_config import TrainConfig
 from worker.data.augment import Pixels
 from worker.data.batches import BatchStream
-from worker.data.device_data import load_run_data
+from worker.data.device_data import RunData, load_run_data
+from worker.data.own_data import OwnBatches, OwnData, facts_of, load_own_data
 from worker.data.run_length import run_length
 from worker.networks.build import build_network
 from worker.report import Measurement, Report, Status
@@ -24,10 +28,14 @@ from worker.steps.device import autocast, wake_autograd
 from worker.steps.eager_steps import EagerSteps
 from worker.steps.evaluation import evaluate
 from worker.steps.metrics import RunningMetrics
-from worker.steps.optimizers import LearningRates, build_optimizer
+from worker.steps.optimizers import LearningRates, build_optimizer, set_mode
+from worker.steps.own_steps import OwnMetrics, OwnParts, OwnSteps, build_parts
 from worker.steps.turns import Turn
-from worker.training.provenance import peak_memory_bytes, provenance
+from worker.training.plain_loop import plain_loop
+from worker.training.provenance import of_parts, peak_memory_bytes, provenance
 from worker.training.weight_dynamics import Dynamics, follow_curve
+
+_LOG = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
@@ -47,10 +55,10 @@ class Steps(Protocol):
 def _steps_in_graph(config: TrainConfig, model: nn.Module, device: torch.device) -> bool:
     """Whether steps can be replayed from a graph.
 
-    They are not replayed if results must be bitwise equal, or for other networks, which may run
-    code on the host that a graph cannot contain.
+    They are not replayed if results must be bitwise equal, for other networks, which may run code
+    on the host that a graph cannot contain, and for other data, losses and augmentations.
     """
-    if device.type != "cuda" or config.deterministic or not HAS_TRITON:
+    if device.type != "cuda" or config.deterministic or not HAS_TRITON or has_own_loop(config):
         return False
     from worker.cuda.fast_wide_resnet import is_fast  # not earlier: it loads Triton
 
@@ -73,38 +81,77 @@ class Run:
         self.config, self.device, self._stop = config, device, stop
         wake_autograd(device)
         torch.manual_seed(config.seed)
-        self.data = load_run_data(config, home, device)
+        is_registered = "dataset" in config.parts()
+        self.data: RunData | OwnData = (
+            load_own_data(config, device) if is_registered else load_run_data(config, home, device)
+        )
         self.length = run_length(config, len(self.data.train_indices))
-        info = self.data.info
+        info, self.facts = self.data.info, facts_of(self.data)
         measured = measurement.model_dump_json() if measurement else "nothing"
         #: Key that a checkpoint of this run must have.
         self.key = f"{config.key()} seed {config.seed} on {info.checksum[:16]} measuring {measured}"
         #: The key in checkpoints of 0.1.0, which did not record their images.
         self.older_key = f"{config.key()} seed {config.seed} measuring {measured}"
-        self.model = build_network(config, info.num_classes, info.shape[2], device)
+        self.model = build_network(
+            config, self.facts.outputs, self.facts.shape[0], device, self.facts
+        )
         in_graph = replay_steps and _steps_in_graph(config, self.model, device)
         self.optimizer = build_optimizer(config, self.model, capturable=in_graph)
-        self._stream = BatchStream(config, self.data.train, self.data.train_indices, self.length)
-        self._follow = follow_curve(config, self.model, self.optimizer, self._stream.batch(0))
+        self._stream = self._batches()
+        #: Of packages: what takes another loop than that of images; None without.
+        self._own = build_parts(config, self.facts, device) if has_own_loop(config) else None
+        loss = self._own.loss if self._own is not None else functional.cross_entropy
+        first = self._stream.batch(0)
+        self._follow = follow_curve(config, self.model, self.optimizer, first, loss)
         self._rates = LearningRates(config, self.optimizer, self.length, self._follow)
         self._autocast = partial(autocast, config, device)
         self._report_every = config.report_every or self.length.steps_per_epoch
-        self.tally = RunningMetrics()
-        self.dynamics = Dynamics(
-            config, self.model, self.optimizer, measurement, self._stream.batch(0)
+        self.tally = (
+            RunningMetrics()
+            if self._own is None
+            else OwnMetrics(self._own, is_images=takes_images(config))
         )
+        self.dynamics = Dynamics(config, self.model, self.optimizer, measurement, first, loss)
         #: Writes checkpoints in a thread; only on a card, since a CPU would gain no time.
         self.writer = CheckpointWriter()
         #: Takes the steps, without the measurements around them.
-        self.steps = self._graph_steps() if in_graph else self._eager_steps()
+        self.steps: Steps = (
+            self._own_steps(self._own)
+            if self._own is not None
+            else self._graph_steps()
+            if in_graph
+            else self._eager_steps()
+        )
         #: Optimizer steps done.
         self.step = 0
         self._last_metrics: dict[str, float] = {}
         self._saves_aside = device.type == "cuda"
-        self._provenance = provenance(device, info)
+        self._provenance = provenance(device, info) | of_parts(config.parts())
+        if line := plain_loop(config, self.model, device):
+            self._provenance["plain_loop"] = line
+            _LOG.info(line)
         self._owes_provenance = True
 
+    def _batches(self) -> BatchStream | OwnBatches:
+        data = self.data
+        if isinstance(data, OwnData):
+            return OwnBatches(self.config, data, self.length)
+        return BatchStream(self.config, data.train, data.train_indices, self.length)
+
+    def _own_steps(self, parts: OwnParts) -> OwnSteps:
+        return OwnSteps(
+            self.config,
+            self.model,
+            self.optimizer,
+            self._rates,
+            self._stream,
+            self._autocast,
+            self.tally,
+            parts,
+        )
+
     def _eager_steps(self) -> Steps:
+        assert isinstance(self._stream, BatchStream)
         return EagerSteps(
             self.config,
             self.model,
@@ -119,6 +166,7 @@ class Run:
         from worker.cuda.graph_steps import GraphSteps  # not earlier: it loads Triton
 
         assert isinstance(self.model, WideResNet)
+        assert isinstance(self.data, RunData)
         return GraphSteps(
             self.config,
             self.model,
@@ -131,7 +179,8 @@ class Run:
             self.tally,
             self.writer.finish,
             self.dynamics,
-            sets_rates=self._follow is not None,
+            # The optimizers of packages cannot be captured: the host calls them after each replay.
+            sets_rates=self._follow is not None or "optimizer" in self.config.parts(),
         )
 
     def take_step(self) -> None:
@@ -212,14 +261,34 @@ class Run:
             spans.append(("validation_error", data.train, data.validation_indices))
         if self.config.test_evaluation == "curve" or self.step == self.length.num_steps:
             spans.append(("test_error", data.test, data.test_indices))
-        for name, pixels, indices in spans:
-            result = yield from evaluate(self.model, self.steps.judge, pixels, indices, self._stop)
-            if result is None:
-                raise Stopped
-            if not result.is_finite:
-                return None
-            found[name] = result.error
+        # What some optimizers evaluate with are other weights than those that they step with.
+        set_mode(self.optimizer, "eval")
+        try:
+            for name, pixels, indices in spans:
+                values = yield from self._errors(name, pixels, indices)
+                if values is None:
+                    return None
+                found |= values
+        finally:
+            if self.step < self.length.num_steps:
+                set_mode(self.optimizer, "train")
         return found
+
+    def _errors(
+        self, name: str, pixels: Any, indices: Tensor
+    ) -> Generator[Turn, None, dict[str, float] | None]:
+        """Evaluate on one set; None when the network's outputs are not finite."""
+        if isinstance(self.steps, OwnSteps):
+            measured = yield from self.steps.evaluate(pixels, indices, self._stop)
+            if measured is None:
+                raise Stopped
+            prefix = name.removesuffix("error")
+            values = {prefix + metric: value for metric, value in measured.metrics.items()}
+            return values if measured.is_finite else None
+        result = yield from evaluate(self.model, self.steps.judge, pixels, indices, self._stop)
+        if result is None:
+            raise Stopped
+        return {name: result.error} if result.is_finite else None
 
     def save(self, folder: Path | None, *, wait: bool = True) -> None:
         """Write a checkpoint of the current state.
@@ -240,6 +309,8 @@ class Run:
             "follow": self._follow.state_dict() if self._follow is not None else None,
             "generator": torch.get_rng_state(),
         }
+        if self._own is not None:
+            state["loss"] = self._own.state
         if self.device.type == "cuda":
             state["cuda_generator"] = torch.cuda.get_rng_state(self.device)
         if wait or not self._saves_aside:
@@ -263,6 +334,8 @@ class Run:
         self.tally.load(state["tally"])
         self.dynamics.load(state["dynamics"])
         self._last_metrics = state["last_metrics"]
+        if self._own is not None:
+            self._own.load(state["loss"])
         if self._follow is not None:
             self._follow.load_state_dict(state["follow"])
         torch.set_rng_state(state["generator"])

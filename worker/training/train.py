@@ -90,10 +90,11 @@ def train_in_turns(
     config = config.resolved()
     home = Path(data_home) if data_home is not None else default_home()
     device = choose_device(config)
-    info = dataset_info(config.dataset, home)
-    check_fits(config, info)
-    if (card := card_bytes(device)) is not None:
-        check_memory(config, info, card, measured=measurement is not None)
+    if "dataset" not in config.parts():
+        info = dataset_info(config.dataset, home)
+        check_fits(config, info)
+        if (card := card_bytes(device)) is not None:
+            check_memory(config, info, card, measured=measurement is not None)
     folder = Path(checkpoint_dir) if checkpoint_dir is not None else None
     never = stop or (lambda: False)
 

@@ -1,6 +1,7 @@
 """Weight dynamics of a run: of one step before each report, and as measured series."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from worker.report import Measurement, Series
 from worker.training.layer_meter import LayerMeter
 
 Batch = tuple[Tensor, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Dynamics:
@@ -29,10 +31,11 @@ class Dynamics:
         optimizer: Optimizer,
         measurement: Measurement | None,
         batch: Batch,  # of the first step
+        loss: Loss = F.cross_entropy,
     ) -> None:
         self._meter = LayerMeter(config, model, optimizer)
         self._recorder = (
-            Recorder(model, optimizer, measurement, probed(config, model, batch))
+            Recorder(model, optimizer, measurement, probed(config, model, batch, loss))
             if measurement
             else None
         )
@@ -85,12 +88,14 @@ class Dynamics:
             self._recorder.load(state["recorder"])
 
 
-def probed(config: TrainConfig, model: nn.Module, batch: Batch) -> ProbeResult:
+def probed(
+    config: TrainConfig, model: nn.Module, batch: Batch, loss_of: Loss = F.cross_entropy
+) -> ProbeResult:
     """Find the scale-invariant weight vectors of the config's loss."""
 
     def loss(network: nn.Module, images_and_labels: Batch) -> Tensor:
         logits = network(images_and_labels[0])
-        value = F.cross_entropy(logits, images_and_labels[1])
+        value = loss_of(logits, images_and_labels[1])
         if config.lambda_c is not None:
             value = value + logit_penalty(logits, config.lambda_c)
         return value
@@ -99,12 +104,16 @@ def probed(config: TrainConfig, model: nn.Module, batch: Batch) -> ProbeResult:
 
 
 def follow_curve(
-    config: TrainConfig, model: nn.Module, optimizer: Optimizer, batch: Batch
+    config: TrainConfig,
+    model: nn.Module,
+    optimizer: Optimizer,
+    batch: Batch,
+    loss: Loss = F.cross_entropy,
 ) -> FollowCurve | None:
     """Make the closed-loop control of alpha_v if the config has a curve to follow."""
     if config.follow is None:
         return None
-    found = probed(config, model, batch)
+    found = probed(config, model, batch, loss)
     return FollowCurve(model, optimizer, factor_of_points(config.follow), probe=found)
 
 
