@@ -47,7 +47,7 @@ def build_network(
     own = config.parts().get("network")
     if own is not None and not own.takes_whole_config:
         assert data is not None
-        model = own.call(config, data)
+        model: nn.Module = own.call(config, data)
         if not isinstance(model, nn.Module):
             raise FieldError(
                 "network", f"{own.title} must return a torch module, got {type(model).__name__}"

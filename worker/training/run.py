@@ -255,7 +255,8 @@ class Run:
 
     def _evaluate(self) -> Generator[Turn, None, dict[str, float] | None]:
         """Evaluate errors on held-out images; None when the network's outputs are not finite."""
-        data, found = self.data, {}
+        data = self.data
+        found: dict[str, float] = {}
         spans = []
         if len(data.validation_indices):
             spans.append(("validation_error", data.train, data.validation_indices))

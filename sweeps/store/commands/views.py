@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from sweeps.errors import ViewNotFound
 from sweeps.records import SavedView
 from sweeps.store.database.connection import Database, plain_text
+from sweeps.store.database.paging import check_exists
 from sweeps.store.database.rows import time_of
 from sweeps.store.database.tables import saved_views
-from sweeps.store.queries.trials import check_exists
 
 
 class ViewVerbs(Database):

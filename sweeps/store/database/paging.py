@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from sweeps.errors import InvalidCursor, InvalidFilter, InvalidLimit, InvalidSort, SweepNotFound
 from sweeps.store.database.connection import plain_text
+from sweeps.store.database.tables import sweeps
 
 MAX_LIMIT = 500
 
@@ -178,6 +179,14 @@ def check_id(sweep_id: str) -> None:
     """Raise SweepNotFound for text that cannot be an id, before a query with it."""
     if not _ID.fullmatch(sweep_id):
         raise SweepNotFound(plain_text(sweep_id))
+
+
+def check_exists(conn: sa.Connection, sweep_id: str) -> None:
+    """Raise SweepNotFound unless there is such a sweep."""
+    check_id(sweep_id)
+    query = sa.select(sweeps.c.id).where(sweeps.c.id == sweep_id)
+    if conn.execute(query).first() is None:
+        raise SweepNotFound(sweep_id)
 
 
 def check_choice(field: str, value: str, choices: Sequence[str]) -> str:

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from sweeps.errors import InvalidFilter, InvalidSort
 from sweeps.records import Page, Trial, TrialState
 from sweeps.store.database.connection import Database
-from sweeps.store.database.paging import Listing, check_choice
+from sweeps.store.database.paging import Listing, check_choice, check_exists
 from sweeps.store.database.params import PREFIX, by_metric, is_by_metric, is_by_param
 from sweeps.store.database.rows import trial_of
 from sweeps.store.database.tables import param_values, trials
-from sweeps.store.queries.trials import TRIAL_LISTING, check_exists
+from sweeps.store.queries.trials import TRIAL_LISTING
 from sweeps.store.queries.where import fixed_fields, trials_where
 
 #: More sweeps would be more than a reader tells apart, and more than an address holds.

@@ -13,10 +13,10 @@ import sqlalchemy as sa
 
 from sweeps.records import Page, PointCurve, TrialCurves
 from sweeps.store.database.connection import Database
-from sweeps.store.database.paging import Position, Sort, write_cursor
+from sweeps.store.database.paging import Position, Sort, check_exists, write_cursor
 from sweeps.store.database.tables import attempts, metric_names, metrics, series, trials
 from sweeps.store.queries.thinning import thin
-from sweeps.store.queries.trials import TRIAL_LISTING, check_exists, trial_row
+from sweeps.store.queries.trials import TRIAL_LISTING, trial_row
 from sweeps.store.queries.where import trials_where
 from worker.report import Series
 

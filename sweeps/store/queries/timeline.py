@@ -7,9 +7,9 @@ import sqlalchemy as sa
 
 from sweeps.records import TrialState
 from sweeps.store.database.connection import Database
+from sweeps.store.database.paging import check_exists
 from sweeps.store.database.rows import time_of
 from sweeps.store.database.tables import attempts
-from sweeps.store.queries.trials import check_exists
 
 
 @dataclass(frozen=True)

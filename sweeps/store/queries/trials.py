@@ -5,10 +5,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweeps.errors import SweepNotFound, TrialNotFound
+from sweeps.errors import TrialNotFound
 from sweeps.records import Event, Page, Point, SweepCount, SweepState, Trial, TrialState
 from sweeps.store.database.connection import Database
-from sweeps.store.database.paging import Listing, check_choice, check_id, check_limit
+from sweeps.store.database.paging import Listing, check_choice, check_limit
 from sweeps.store.database.params import by_metric, by_param, is_by_metric, is_by_param
 from sweeps.store.database.rows import COUNT_COLUMN, attempt_of, event_of, point_of, trial_of
 from sweeps.store.database.tables import attempts, events, points, sweeps, trials
@@ -221,14 +221,6 @@ class ReadVerbs(Database):
                 check_exists(conn, sweep_id)
                 query = query.where(events.c.sweep_id == sweep_id)
             return int(conn.execute(query).scalar() or 0)
-
-
-def check_exists(conn: sa.Connection, sweep_id: str) -> None:
-    """Raise SweepNotFound unless there is such a sweep."""
-    check_id(sweep_id)
-    query = sa.select(sweeps.c.id).where(sweeps.c.id == sweep_id)
-    if conn.execute(query).first() is None:
-        raise SweepNotFound(sweep_id)
 
 
 def trial_row(conn: sa.Connection, sweep_id: str, number: int) -> sa.Row[Any]:
