@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sweeps.errors import TrialNotFound
 from sweeps.records import Event, Page, Point, SweepCount, SweepState, Trial, TrialState
 from sweeps.store.database.connection import Database
-from sweeps.store.database.paging import Listing, check_choice, check_limit
+from sweeps.store.database.paging import Listing, check_choice, check_exists, check_limit
 from sweeps.store.database.params import by_metric, by_param, is_by_metric, is_by_param
 from sweeps.store.database.rows import COUNT_COLUMN, attempt_of, event_of, point_of, trial_of
 from sweeps.store.database.tables import attempts, events, points, sweeps, trials
