@@ -31,7 +31,7 @@ ROUTES = {
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/metrics"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/usage"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/log"): {200, 404},
-    ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/log/file"): {200, 404},
+    ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/log/file"): {200, 206, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/trials/{number}/log/events"): {200, 404},
     ("post", "/api/v1/sweeps/{sweep_id}/ask"): {200, 404, 409, 413, 415},
     ("post", "/api/v1/sweeps/{sweep_id}/trials/{number}/reports"): {200, 404, 409, 413, 415},
