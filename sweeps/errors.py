@@ -6,6 +6,7 @@
     ├── NotFound
     │   ├── SweepNotFound
     │   ├── TrialNotFound
+    │   ├── ImageNotFound
     │   ├── WeightsNotKept      a sweep without weights of a best trial
     │   └── PresetNotFound
     ├── UnreadableSpec          text that is neither JSON nor YAML
@@ -15,6 +16,7 @@
     │   ├── InvalidLimit
     │   └── InvalidFilter
     ├── InvalidReport           what an agent sent breaks a rule
+    ├── ImageRefused            no image that notes may show
     ├── Conflict                right in itself, but not in this state
     │   ├── IdempotencyConflict
     │   ├── SweepStateConflict
@@ -54,6 +56,17 @@ class TrialNotFound(NotFound):
 
     def __init__(self, sweep_id: str, number: int) -> None:
         super().__init__(f"sweep {sweep_id} has no trial {number}", field="number")
+
+
+class ImageNotFound(NotFound):
+    """A sweep has no image of that name."""
+
+    def __init__(self, sweep_id: str, name: str) -> None:
+        super().__init__(f"sweep {sweep_id} has no image {name}")
+
+
+class ImageRefused(SweepsError):
+    """What was sent is no image that notes may show, or is too large."""
 
 
 class WeightsNotKept(NotFound):

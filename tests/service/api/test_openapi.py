@@ -37,6 +37,8 @@ ROUTES = {
     ("post", "/api/v1/sweeps/{sweep_id}/trials/{number}/reports"): {200, 404, 409, 413, 415},
     ("post", "/api/v1/sweeps/{sweep_id}/trials/{number}/heartbeat"): {200, 404, 409, 413, 415},
     ("post", "/api/v1/sweeps/{sweep_id}/trials/{number}/tell"): {200, 404, 409, 413, 415},
+    ("post", "/api/v1/sweeps/{sweep_id}/images"): {201, 404, 413, 415},
+    ("get", "/api/v1/sweeps/{sweep_id}/images/{name}"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/points"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/curves"): {200, 404},
     ("get", "/api/v1/sweeps/{sweep_id}/best"): {200, 404},
