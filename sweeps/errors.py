@@ -7,6 +7,7 @@
     │   ├── SweepNotFound
     │   ├── TrialNotFound
     │   ├── ViewNotFound
+    │   ├── ImageNotFound
     │   ├── WeightsNotKept      a sweep without weights of a best trial
     │   └── PresetNotFound
     ├── UnreadableSpec          text that is neither JSON nor YAML
@@ -16,6 +17,7 @@
     │   ├── InvalidLimit
     │   └── InvalidFilter
     ├── InvalidReport           what an agent sent breaks a rule
+    ├── ImageRefused            no image that notes may show
     ├── Conflict                right in itself, but not in this state
     │   ├── IdempotencyConflict
     │   ├── SweepStateConflict
@@ -62,6 +64,17 @@ class ViewNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no saved view {name[:80]!r}", field="name")
+
+
+class ImageNotFound(NotFound):
+    """A sweep has no image of that name."""
+
+    def __init__(self, sweep_id: str, name: str) -> None:
+        super().__init__(f"sweep {sweep_id} has no image {name}")
+
+
+class ImageRefused(SweepsError):
+    """What was sent is no image that notes may show, or is too large."""
 
 
 class WeightsNotKept(NotFound):

@@ -1,6 +1,7 @@
 """The parts a report is made of: headings, paragraphs, tables, pictures."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sweeps.analysis.table import Table
 from sweeps.figures.matplotlib_files import Drawing
@@ -26,6 +27,8 @@ class Notes:
     """Notes of a user, in Markdown."""
 
     text: str
+    #: Address -> ``data:`` address of the images that they show.
+    images: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

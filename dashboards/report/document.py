@@ -13,7 +13,7 @@ from markupsafe import Markup
 from dashboards.report.blocks import Block, Document, Heading, Listing, Notes, Paragraph, Picture
 from dashboards.report.latex import latex_preamble, latex_table, notes_latex
 from dashboards.web.templating import render
-from dashboards.wording.markdown_notes import part_of_markdown
+from dashboards.wording.markdown_notes import markdown, part_of_markdown, with_images
 from sweeps.analysis.table import Table, latex_text, markdown_text
 from sweeps.analysis.table import to_html as to_html_table
 from sweeps.analysis.table import to_markdown as to_markdown_table
@@ -23,12 +23,16 @@ from sweeps.analysis.table import to_markdown as to_markdown_table
 
 def to_html(document: Document) -> str:
     """One page that loads nothing from anywhere."""
-    parts = {"table": _html_table, "drawing": _svg}
+    parts = {"table": _html_table, "drawing": _svg, "notes": _html_notes}
     return render("report.html", document=document, **parts)
 
 
 def _html_table(table: Table) -> Markup:
     return Markup(to_html_table(table))
+
+
+def _html_notes(notes: Notes) -> Markup:
+    return Markup(with_images(markdown(notes.text), notes.images))
 
 
 def _svg(picture: Picture) -> Markup:
@@ -56,7 +60,7 @@ def _markdown(block: Block, address: Callable[[Picture], str]) -> str:
     if isinstance(block, Paragraph):
         return markdown_text(block.text)
     if isinstance(block, Notes):
-        return part_of_markdown(block.text)
+        return with_images(part_of_markdown(block.text), block.images)
     if isinstance(block, Listing):
         return "\n".join(f"- {markdown_text(item)}" for item in block.items)
     if isinstance(block, Table):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dashboards.report.blocks import Block, Document, Heading, Listing, Notes, Paragraph, Picture
@@ -30,6 +31,7 @@ from sweeps.figures.matplotlib_files import drawing, rows_drawing
 from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve, learning_curves, optimizer_of
 from sweeps.records import Sweep, sign_of
+from sweeps.retention.note_images import images_as_data
 from sweeps.store.store import Store
 
 #: Points of the leaderboard that a report lists, and arms whose curves it draws.
@@ -38,10 +40,13 @@ TOP_POINTS, MOST_CURVES = 20, 8
 ASKED_TRIALS = 50
 
 
-def report_document(store: Store, sweep_id: str) -> Document:
-    """Build the report of a sweep or a match. Raises SweepNotFound."""
+def report_document(store: Store, sweep_id: str, home: Path | None = None) -> Document:
+    """Build the report of a sweep or a match, with the images of its notes that ``home`` has.
+
+    Raises SweepNotFound.
+    """
     sweep = store.get_sweep(sweep_id)
-    blocks: list[Block] = [Paragraph(_summary(sweep)), *_notes(sweep)]
+    blocks: list[Block] = [Paragraph(_summary(sweep)), *_notes(sweep, home)]
     if sweep.kind == "match":
         blocks += match_blocks(sweep)
     else:
@@ -64,8 +69,9 @@ def _summary(sweep: Sweep) -> str:
     return f"Id {sweep.id}: {sweep.state.value}{reason}. Trials: {counts or 'none'}.{took}"
 
 
-def _notes(sweep: Sweep) -> list[Block]:
-    blocks: list[Block] = [Notes(sweep.notes)] if sweep.notes.strip() else []
+def _notes(sweep: Sweep, home: Path | None) -> list[Block]:
+    images = images_as_data(home, sweep.id, sweep.notes) if home is not None else {}
+    blocks: list[Block] = [Notes(sweep.notes, images)] if sweep.notes.strip() else []
     if sweep.tags:
         blocks.append(Paragraph(f"Tags: {', '.join(sweep.tags)}."))
     return blocks

@@ -8,10 +8,10 @@ from fastapi.responses import RedirectResponse, Response
 
 from dashboards.web.error_pages import PageRoute, error_page, sentence
 from dashboards.web.ports import VERBS, Refused, Steering
-from dashboards.web.posted_form import SentDep
+from dashboards.web.posted_form import FileDep, SentDep
 from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep, address, mlflow_experiment
-from sweeps.errors import SweepStateConflict
+from sweeps.errors import ImageRefused, SweepStateConflict
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -52,6 +52,30 @@ def act(
 @router.get("/sweeps/{sweep_id}/do/{verb}")
 def back(sweep_id: str, verb: str, store: Store = StoreDep) -> Response:
     """Redirect a reload of a refused button to the sweep's page; a GET changes nothing."""
+    return RedirectResponse(address(store.get_sweep(sweep_id)), status_code=303)
+
+
+@router.post("/sweeps/{sweep_id}/images")
+def add_image(
+    sweep_id: str,
+    data: bytes = FileDep,
+    store: Store = StoreDep,
+    steering: Steering | None = SteeringDep,
+) -> Response:
+    """Add an image to the end of the notes, and go back to the page of the sweep."""
+    if steering is None:
+        return error_page(*_NO_BUTTONS)
+    here = address(store.get_sweep(sweep_id))
+    try:
+        steering.add_image(sweep_id, data)
+    except (Refused, ImageRefused) as refused:
+        return error_page(422, "Could not add the image", sentence(str(refused)), here)
+    return RedirectResponse(here, status_code=303)
+
+
+@router.get("/sweeps/{sweep_id}/images")
+def back_from_image(sweep_id: str, store: Store = StoreDep) -> Response:
+    """Redirect a reload of a refused image to the sweep's page."""
     return RedirectResponse(address(store.get_sweep(sweep_id)), status_code=303)
 
 

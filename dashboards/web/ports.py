@@ -91,5 +91,8 @@ class Steering(Protocol):
         the API would refuse.
         """
 
+    def add_image(self, sweep_id: str, data: bytes) -> None:
+        """Keep an image and show it at the end of the notes; raises ImageRefused."""
+
     def delete(self, sweep_id: str) -> bool:
         """Delete a sweep in any state; return False if its trials must stop first."""

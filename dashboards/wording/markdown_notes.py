@@ -1,12 +1,16 @@
 """Notes, which are Markdown, as part of a page: nothing in them can load, run or post anything."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markupsafe import Markup
+
+from sweeps.retention.note_images import ADDRESS
 
 #: A page has a title and sections of its own; headings of notes stand below them.
 _DEEPER, _DEEPEST = 2, 6
@@ -17,11 +21,16 @@ _SCHEMES = ("http", "https")
 def markdown(text: str) -> Markup:
     """Render notes as HTML: CommonMark with tables, and lines that end where they were ended.
 
-    HTML in them is shown as text. Links lead to http and https addresses only, and there are no
-    images, which would ask other hosts.
+    HTML in them is shown as text. Links lead to http and https addresses only. Images are those
+    that were added to notes here; any other would ask another host, and is a link.
     """
     tokens = parsed(text)
     return Markup(_parser().renderer.render(tokens, _parser().options, {}))
+
+
+def with_images(text: str, images: Mapping[str, str]) -> str:
+    """Notes, in HTML or Markdown, with other addresses for images: a report holds them."""
+    return ADDRESS.sub(lambda found: images.get(found[0], found[0]), text)
 
 
 def part_of_markdown(text: str) -> str:
@@ -58,6 +67,26 @@ class _Notes(MarkdownIt):
         return found.scheme in _SCHEMES and bool(found.netloc)
 
 
+_OWN_IMAGE = re.compile(rf"!\[([^\[\]\n]*)\]\(({ADDRESS.pattern})\)")
+
+
+def _own_image(state: StateInline, silent: bool) -> bool:
+    """A rule of markdown-it-py for images of this service; others have none, and are links."""
+    found = _OWN_IMAGE.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        token = state.push("image", "img", 0)
+        token.attrs = {"src": found[2], "alt": found[1], "loading": "lazy"}
+        token.content = found[1]
+        # Of it the renderer makes the text that stands for the image.
+        token.children = [Token("text", "", 0, content=found[1])]
+    state.pos = found.end()
+    return True
+
+
 @cache
 def _parser() -> MarkdownIt:
-    return _Notes("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    parser = _Notes("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    parser.inline.ruler.before("link", "own_image", _own_image)
+    return parser

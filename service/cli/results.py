@@ -301,10 +301,12 @@ def _document(what: str, source: Path | None) -> "Document":
 
     if source is not None:
         return paper_document(PaperRuns(runs_of_folder(source)))
+    from service.settings import Settings
+
     store = open_store(to_read=True)
     try:
         if what == _PAPER:
             return paper_document(PaperRuns(runs_of_store(store)))
-        return report_document(store, what)
+        return report_document(store, what, Settings().home)
     finally:
         store.close()

@@ -35,6 +35,7 @@ from service.contract.outputs import (
     ErrorOut,
     EventOut,
     FieldOut,
+    ImageOut,
     ListOut,
     MetricsOut,
     OptimizerOut,
@@ -219,6 +220,12 @@ class Client:
         ``query``: name (one or several), kind ("metrics", the default, or "dynamics").
         """
         return self._all(PageOut[TrialCurvesOut], f"/sweeps/{sweep_id}/curves", query)
+
+    def add_image(self, sweep_id: str, data: bytes, media_type: str = "image/png") -> ImageOut:
+        """Keep an image for the notes of a sweep; its ``markdown`` shows it there."""
+        path, headers = f"/sweeps/{sweep_id}/images", {"Content-Type": media_type}
+        response = self._request("POST", path, content=data, headers=headers)
+        return ImageOut.model_validate_json(response.content)
 
     def best(self, sweep_id: str) -> BestTrialOut:
         """The trial whose final weights are kept. Raises ServiceRefused, which says why none is."""

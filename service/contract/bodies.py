@@ -78,20 +78,18 @@ def _check_scalar(item: Any) -> None:
             raise RefusedDocument("text must be valid Unicode, got half of a surrogate pair")
 
 
-async def _read_limited(request: Request) -> bytes:
+async def read_limited(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
     """The body, refused as soon as it passes the limit, whatever its headers say."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise ApiError(
-                413, "BodyTooLarge", f"a body may have at most {MAX_BODY_BYTES:,} bytes, got more"
-            )
+        if size > most:
+            raise ApiError(413, "BodyTooLarge", f"a body may have at most {most:,} bytes, got more")
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-def _refuse_compressed(encoding: str) -> None:
+def refuse_compressed(encoding: str) -> None:
     """Unpacked, a small body may be a huge one; read as it is, it would be no text."""
     if encoding.strip().lower() != "identity":
         raise ApiError(
@@ -152,9 +150,9 @@ class DocumentRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_document(request: Request) -> Response:
-            raw, value = await _read_limited(request), None
+            raw, value = await read_limited(request), None
             if raw:
-                _refuse_compressed(request.headers.get("content-encoding", "identity"))
+                refuse_compressed(request.headers.get("content-encoding", "identity"))
                 media = request.headers.get("content-type", "")
                 value = await run_sync(_read_as, model, raw, media)
             return await handle(_Parsed(request, raw, value))

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import Response
@@ -12,6 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from sweeps.analysis.table import csv_cell
 from sweeps.records import Sweep
+from sweeps.retention.note_images import images_as_data
 from sweeps.store.store import Store
 
 MEDIA_TYPES = {
@@ -26,10 +28,11 @@ PIECE = 65_536
 Row = dict[str, Any]
 
 
-def export_stream(store: Store, sweep: Sweep, format: str) -> StreamingResponse:
+def export_stream(store: Store, sweep: Sweep, format: str, home: Path) -> StreamingResponse:
     """Answer with every trial of ``sweep`` as a download in ``format``."""
     if format == "json":
-        body = _json(sweep, store.export_rows(sweep.id))
+        images = images_as_data(home, sweep.id, sweep.notes)
+        body = _json(sweep, images, store.export_rows(sweep.id))
     else:
         # Two readings: the columns must be known before the first row is written.
         columns = _columns(store.export_rows(sweep.id))
@@ -74,8 +77,9 @@ def _csv(rows: Iterable[Row], columns: list[str]) -> Iterator[bytes]:
     yield buffer.getvalue().encode()
 
 
-def _json(sweep: Sweep, rows: Iterable[Row]) -> Iterator[bytes]:
-    head = {"id": sweep.id, "kind": sweep.kind, "name": sweep.name, "state": str(sweep.state)}
+def _json(sweep: Sweep, images: dict[str, str], rows: Iterable[Row]) -> Iterator[bytes]:
+    head: Row = {"id": sweep.id, "kind": sweep.kind, "name": sweep.name, "state": str(sweep.state)}
+    head |= {"notes": sweep.notes, "images": images}
     opening = json.dumps({"sweep": head | {"spec": sweep.spec, "result": sweep.result}})
     yield f'{opening[:-1]}, "trials": ['.encode()
     separator = ""

@@ -42,6 +42,7 @@ STATUS: dict[type[SweepsError], int] = {
     domain.LeaseLost: 409,
     domain.InvalidQuery: 422,
     domain.InvalidReport: 422,
+    domain.ImageRefused: 422,
     domain.UnreadableSpec: 422,
     domain.StoreUnavailable: 503,
 }

@@ -165,6 +165,17 @@ class MetricsOut(Output):
     metrics: dict[str, list[tuple[int, float]]]
 
 
+class ImageOut(Output):
+    """An image that notes of its sweep may show."""
+
+    name: str
+    width: int
+    height: int
+    bytes: int
+    #: What to write into the notes.
+    markdown: str
+
+
 class PointOut(Output):
     """One configuration of a sweep, its replicates taken together."""
 

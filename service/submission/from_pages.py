@@ -15,6 +15,7 @@ from service.submission.forecast import describe_sweep, match_estimate
 from service.submission.growth import confirm, delete, extend, label
 from sweeps.match.match_spec import MatchSpec
 from sweeps.records import Kind, Sweep
+from sweeps.retention.note_images import add_image, address_of
 from sweeps.spec.confirmation import ConfirmSpec
 from sweeps.spec.extension import Extension
 from sweeps.spec.sweep_spec import SweepSpec
@@ -124,6 +125,17 @@ class PageSteering:
             case "cancel":
                 return store.request(sweep_id, "cancel")
         raise ValueError(f"there is no button {verb!r}")
+
+    def add_image(self, sweep_id: str, data: bytes) -> None:
+        """Keep an image and show it at the end of the notes.
+
+        Raises ImageRefused, and Refused where the notes get too long.
+        """
+        sweep = self._store.get_sweep(sweep_id)
+        image = add_image(self._settings.home, sweep.id, data, sweep.notes)
+        shown = f"![image]({address_of(sweep.id, image.name)})"
+        before = f"{sweep.notes.rstrip()}\n\n" if sweep.notes.strip() else ""
+        self.act(sweep_id, "label", {"notes": f"{before}{shown}"})
 
     def delete(self, sweep_id: str) -> bool:
         """Delete a sweep; False where its trials have to stop first."""

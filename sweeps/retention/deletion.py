@@ -10,7 +10,7 @@ from sweeps.store.store import Store
 log = logging.getLogger(__name__)
 
 #: Folders of the home with one below for each sweep.
-_FOLDERS = ("logs", "checkpoints", "models")
+_FOLDERS = ("logs", "checkpoints", "models", "images")
 
 
 def remove(store: Store, home: Path, sweep_id: str) -> None:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from sweeps.store.database import connection as store_connection
 from sweeps.store.store import Store
 from tests.dashboards.seeding_match import match_result, match_spec
 from worker.config.train_config import TrainConfig
-from worker.report import Report
+from worker.report import Report, Series, Usage
 
 SEEDS = (0, 1, 2)
 STEPS = 600
@@ -168,6 +169,33 @@ def reports(params: dict[str, Any], seed: int) -> Iterator[Report]:
         )
 
 
+def usage_of(started_at: datetime) -> Usage:
+    """What every finished trial used: 0.5 hours of half a card, 150 Wh of it."""
+    start = int(started_at.timestamp() * 1e6) // 1000 + 5000
+    shown = {
+        "gpu_0_utilization_percentage": [70.0, 80.0, 75.0],
+        "gpu_0_memory_usage_megabytes": [21_000.0, 21_000.0, 22_000.0],
+        "gpu_0_process_memory_usage_megabytes": [5_000.0, 5_000.0, 5_200.0],
+        "gpu_0_power_usage_watts": [310.0, 290.0, 300.0],
+        "process_cpu_utilization_percentage": [101.0, 99.0, 103.0],
+        "process_memory_usage_megabytes": [1_900.0, 2_000.0, 2_050.0],
+    }
+    return Usage(
+        totals={
+            "seconds": 3600,
+            "cpu_hours": 0.51,
+            "gpu_hours": 0.5,
+            "gpu_measured_hours": 0.5,
+            "gpu_busy_hours": 0.375,
+            "energy_watt_hours": 150,
+            "memory_megabytes": 2_050,
+            "gpu_memory_megabytes": 5_200,
+            "sharing": 2,
+        },
+        samples={n: [Series(start=start, every=5000, values=v)] for n, v in shown.items()},
+    )
+
+
 PROVENANCE = {
     "git_commit": "0f3c2d9",
     "versions": {"python": "3.11.9", "torch": "2.14.1", "ndadam": "0.1.0"},
@@ -210,6 +238,8 @@ def train(
     attempt = store.start_attempt(claimed, number)
     for report in reports(params, seed):
         clock.advance(2.5)
+        if report.status != "running":
+            report = report.model_copy(update={"usage": usage_of(attempt.started_at)})
         store.record(claimed, number, attempt.id, [report])
     if diverges(params):
         state, cause = TrialState.DIVERGED, f"diverged at step {report.step}"

@@ -143,6 +143,16 @@ def test_an_exception_fails_its_trial_alone_and_is_in_its_log(results):
     assert "Traceback" in text
 
 
+def test_the_last_report_says_what_the_trial_used_of_its_machine(results):
+    (first, *_), _ = results
+
+    used = first.metrics["report"]["usage"]["totals"]
+
+    assert used.keys() == {"seconds", "cpu_hours", "memory_megabytes", "sharing"}
+    assert 0 < used["cpu_hours"] < used["seconds"] / 3600 * (os.cpu_count() or 1) * 1.5
+    assert used["memory_megabytes"] > 50
+
+
 def test_each_trial_has_a_log_of_its_own(results):
     _, logs = results
 
@@ -168,6 +178,7 @@ def test_trials_that_share_a_card_share_a_process_and_report_as_others_do(
     reports = [found[n].metrics["report"] for n in (0, 2)]
     hosts = {report["provenance"]["pid"] for report in reports}
     assert len(hosts) == 1
+    assert all(report["usage"]["totals"]["sharing"] >= 1 for report in reports)
     assert hosts.isdisjoint({first.metrics["report"]["provenance"]["pid"], os.getpid()})
     for report in reports:
         speed = {"images_per_second": 0.0}

@@ -7,6 +7,7 @@ from service.api.routes.agents import router as agents
 from service.api.routes.catalogue import router as catalogue
 from service.api.routes.comparisons import router as comparisons
 from service.api.routes.events import router as events
+from service.api.routes.images import router as images
 from service.api.routes.matches import router as matches
 from service.api.routes.results import router as results
 from service.api.routes.sweeps import router as sweeps
@@ -18,6 +19,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     agent_reports,
     sweeps,
     trials,
+    images,
     agents,
     results,
     events,

@@ -147,10 +147,13 @@ def delete_sweep(
     },
 )
 def export_sweep(
-    sweep_id: SweepId, store: StoreDep, query: Annotated[ExportQuery, Query()]
+    sweep_id: SweepId,
+    store: StoreDep,
+    settings: SettingsDep,
+    query: Annotated[ExportQuery, Query()],
 ) -> StreamingResponse:
     """Download every trial with its params, its last metrics and its objective."""
-    return export_stream(store, store.get_sweep(sweep_id), query.format)
+    return export_stream(store, store.get_sweep(sweep_id), query.format, settings.home)
 
 
 @router.get("/{sweep_id}/analysis", response_model=AnalysisOut, responses=answers(404) | TABLES)

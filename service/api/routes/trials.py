@@ -87,7 +87,11 @@ def trial_log(
     return read_log(settings.home, trial.sweep_id, trial.number, query.lines).text
 
 
-@router.get("/{number}/log/file", response_class=PlainTextResponse, responses=answers(404))
+@router.get(
+    "/{number}/log/file",
+    response_class=PlainTextResponse,
+    responses=answers(404) | {206: {"description": "The bytes that `Range` asks for."}},
+)
 def trial_log_file(
     request: Request,
     sweep_id: SweepId,

@@ -253,7 +253,7 @@ class CurveVerbs(Database):
             part = _before(row._mapping, None)
             at = [part.start + k * part.every for k in range(len(part.values))]
             # A node's clock may be behind that of the store.
-            places = [max(0.0, ms / 1e3 - begun / 1e6) for ms in at]
+            places = [max(0, ms - begun // 1000) / 1000 for ms in at]
             found.setdefault(row.name, []).extend(zip(places, part.values, strict=True))
         return found
 

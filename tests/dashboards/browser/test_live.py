@@ -1,10 +1,13 @@
 """The page of a running sweep in a real Chromium: what happens is seen without a reload."""
 
+import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, TimeoutError, expect
 
 from sweeps.records import Claim, SweepState, TrialState
@@ -87,6 +90,57 @@ class TestLivePage:
         expect(page.locator("#metrics .main-svg").first).to_be_visible()
         expect(page.locator("#layers [data-plot]").first).to_be_attached()
         expect(page.locator("#record tbody tr")).to_contain_text("running")
+
+    def test_lines_of_the_log_appear_while_the_trial_writes_them(
+        self, live: Live, tmp_path: Path
+    ) -> None:
+        page, log = live.page, tmp_path / "home" / "logs" / live.sweep / f"{live.trial}.log"
+        log.parent.mkdir(parents=True)
+        start = "2026-11-28 11:15:0{},300 INFO attempt {} starts in process 4311 on node-a\n"
+        log.write_text(start.format(1, 1) + "first <b>line</b>\n")
+        page.goto(f"{page.url}/trials/{live.trial}")
+        page.evaluate("window.loadedOnce = true")
+        shown = page.get_by_role("region", name="Log")
+        expect(shown).to_contain_text("first <b>line</b>")
+
+        with log.open("a") as lines:
+            lines.write("second <script>line</script>\n" + start.format(5, 2) + "third\n")
+        expect(shown).to_contain_text("second <script>line</script>")
+        expect(shown).to_contain_text("third")
+        assert page.locator("pre.log b").all_inner_texts() == [
+            start.format(1, 1).strip(),
+            start.format(5, 2).strip(),
+        ]
+        assert page.locator("pre.log script").count() == 0
+
+    def test_a_long_log_is_kept_within_bounds(self, live: Live, tmp_path: Path) -> None:
+        page, log = live.page, tmp_path / "home" / "logs" / live.sweep / f"{live.trial}.log"
+        page.goto(f"{page.url}/trials/{live.trial}")
+        page.evaluate("window.loadedOnce = true")
+        expect(page.locator(".log-empty")).to_be_visible()
+
+        log.parent.mkdir(parents=True)
+        log.write_text("".join(f"line {k} {'x' * 80}\n" for k in range(20_000)))
+        expect(page.locator("pre.log")).to_contain_text("line 19999")
+        assert page.locator("pre.log").evaluate("e => e.textContent.length") <= 400_100
+        expect(page.locator(".log-empty")).to_have_count(0)
+
+    def test_an_image_is_added_to_the_notes_at_the_cursor(self, live: Live) -> None:
+        page, picture = live.page, io.BytesIO()
+        Image.new("RGB", (64, 48), (200, 30, 30)).save(picture, "PNG")
+        file = {"name": "loss <b>.png", "mimeType": "image/png", "buffer": picture.getvalue()}
+        page.get_by_text("Edit tags and notes").click()
+        notes = page.locator("#edit-notes")
+        notes.fill("Before")
+        page.locator("#add-image").set_input_files([file])
+        page.locator("form[data-images] button").click()
+        expect(notes).to_have_value(re.compile(r"^Before\n!\[loss b\.png\]\(/api/v1/sweeps/"))
+        page.locator("form.labels button", has_text="Save").click()
+
+        shown = page.locator(".notes img")
+        expect(shown).to_be_visible()
+        assert shown.evaluate("e => e.decode().then(() => e.naturalWidth)") == 64
+        assert live.store.get_sweep(live.sweep).notes.startswith("Before\n![loss b.png](")
 
     def test_pause_is_asked_for_carried_out_and_taken_back(self, live: Live) -> None:
         page = live.page
