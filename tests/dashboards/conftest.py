@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from service.api.app import create_app
 from service.settings import Settings
 from sweeps.store.store import Store
+from tests.analysed_routes import analyse_routes_once
 from tests.dashboards import seeding
 from worker.data.fetch import prepare_digits
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
     from tests.dashboards.browser.browsing import Watched
+
+analyse_routes_once()
 
 
 @dataclass(frozen=True)
