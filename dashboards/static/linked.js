@@ -132,8 +132,7 @@ function filterPlots(where) {
       else address.searchParams.delete("where");
       holder[key] = address.pathname + address.search;
     }
-    if (element.isNear) draw(element);
-    else element.isStale = Boolean(element.drawing);
+    if (element.drawing) draw(element);
   }
 }
 

@@ -87,7 +87,7 @@ def sweep_page(
         contour_pair=first_pair(sweep, contour_points(store, sweep)),
         space=sweep.space,
         **live,
-        **_overview(store, sweep),
+        **_overview(store, sweep, request.url.query),
         **result_values(store, sweep),
         board=leaderboard(store, sweep, here, sort, cursor),
         trials=trial_table(store, sweep, here, query),
@@ -144,9 +144,27 @@ def _importance_note(sweep: Sweep) -> str:
     return "shares of the variance exclude interactions, so they need not add up to 100 %"
 
 
-def _overview(store: Store, sweep: Sweep) -> dict[str, Any]:
+def _overview(store: Store, sweep: Sweep, query: str = "") -> dict[str, Any]:
     confirmations = store.confirmations(sweep.id) if sweep.state.is_finished() else []
-    return overview_values(sweep, f"/sweeps/{sweep.id}", sweep_facts(sweep, confirmations))
+    return {
+        **overview_values(sweep, f"/sweeps/{sweep.id}", sweep_facts(sweep, confirmations)),
+        "saved": store.saved_views(sweep.id),
+        "saved_query": query,
+    }
+
+
+@router.get("/sweeps/{sweep_id}/views/{name}")
+def saved_view(sweep_id: str, name: str, store: Store = StoreDep) -> Response:
+    """Redirect to a saved view of the sweep's page."""
+    view = store.saved_view(sweep_id, name)
+    return RedirectResponse(f"/sweeps/{sweep_id}?{view.query}", status_code=307)
+
+
+@router.get("/sweeps/{sweep_id}/parts/views")
+def views_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """The saved views of the sweep's page."""
+    saved = store.saved_views(sweep_id)
+    return page("shared/view_list.html", saved=saved, saved_of=sweep_id, saved_query="")
 
 
 @router.get("/sweeps/{sweep_id}/parts/overview")

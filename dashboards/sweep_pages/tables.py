@@ -8,7 +8,7 @@ from fastapi import Query
 from markupsafe import Markup
 
 from dashboards.sweep_pages.results import standing_of_best
-from dashboards.web.links import Pager, TableLinks, pager
+from dashboards.web.links import Pager, TableLinks, pager, up_to_sort
 from dashboards.wording.formatting import caption, number, upper_first
 from dashboards.wording.sweep_facts import objective_metric
 from sweeps.analysis.intervals import ends_of_mean
@@ -237,7 +237,7 @@ def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> Tri
         columns=columns,
         where=query.where,
         problem=problem,
-        example=_example(sweep),
+        example=example_of(sweep),
         choices=_column_choices(sweep, metrics, columns),
         kept={k: v for k, v in query.as_query().items() if v and k != "trial_cursor"},
         sort=order,
@@ -253,8 +253,8 @@ def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> Tri
             for state in TrialState
             if sweep.trials[state]
         ],
-        page_sort=_up_to_sort(links.page, query),
-        part_sort=_up_to_sort(links.part, query),
+        page_sort=up_to_sort(links, links.page, "trial_sort"),
+        part_sort=up_to_sort(links, links.part, "trial_sort"),
         self_part=links.part_with(),
         pager=pager(links, "trials", query.trial_cursor, found.next, f"{TRIAL_ROWS} trials a page"),
     )
@@ -285,7 +285,7 @@ def in_order(
     ]
 
 
-def _example(sweep: Sweep) -> str:
+def example_of(sweep: Sweep) -> str:
     """A condition on the first field that varies over a range."""
     for name, domain in sweep.space.items():
         if domain.get("kind") in ("float", "int"):
@@ -309,10 +309,3 @@ def column_choices(
         (name, caption(name), name in shown, name in shown and shown[name].pin > 0)
         for name in names
     ]
-
-
-def _up_to_sort(path: str, query: TrialQuery) -> str:
-    """The address up to the sort key, which the template appends; a new order starts over."""
-    kept = TableLinks(path, "", path, {**query.as_query(), "trial_sort": "", "trial_cursor": ""})
-    address = kept.page_with()
-    return f"{address}{'&' if '?' in address else '?'}trial_sort="
