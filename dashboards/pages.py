@@ -6,6 +6,7 @@ from dashboards.compare import pages as compare_pages
 from dashboards.forms import pages as form_pages
 from dashboards.match import pages as match_pages
 from dashboards.paper import pages as paper_pages
+from dashboards.sweep_pages import across as across_pages
 from dashboards.sweep_pages import actions as action_pages
 from dashboards.sweep_pages import plots as plot_pages
 from dashboards.sweep_pages import search as search_pages
@@ -25,6 +26,7 @@ PARTS = (
     search_pages,
     form_pages,
     compare_pages,
+    across_pages,
     action_pages,
     sweep_pages,
     match_pages,

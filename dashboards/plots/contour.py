@@ -78,6 +78,7 @@ def contour_plot(
             "x": [p.params[x] for p in marks],
             "y": [p.params[y] for p in marks],
             "marker": {"size": 5, "color": "rgba(30,30,30,0.55)", "line": {"width": 0}},
+            "meta": {"points": [str(p.number) for p in marks], "each": 1},
             "customdata": [[p.number, what.shown(p.mean or 0.0)] for p in marks],
             "hovertemplate": (
                 f"point %{{customdata[0]}}<br>{quantity(x).short} %{{x:.4g}}<br>"

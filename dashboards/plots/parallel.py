@@ -4,16 +4,18 @@ Drawn as SVG lines in a few groups, not with plotly's own trace: that one needs 
 code at run time, which the pages' security policy forbids.
 """
 
+import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 from dashboards.plots.answers import Plot, Row
+from dashboards.plots.groups import NO_VALUE, grouped
 from dashboards.plots.scales import Scale, scale_of
-from dashboards.wording.formatting import number, sampled_value
+from dashboards.wording.formatting import choice_word, number, sampled_value
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure
 from sweeps.figures.quantities import Quantity, quantity
-from sweeps.figures.sweep import is_log
+from sweeps.figures.sweep import is_log, is_number
 from sweeps.records import Point
 from sweeps.store.queries.thinning import thin
 
@@ -31,37 +33,65 @@ GROUPS = (
 )
 
 
+class Style(NamedTuple):
+    """How the lines of a group are drawn."""
+
+    name: str
+    colour: str
+    width: float
+
+
+#: Of points that do not fit the reader's condition, and the most of them that are drawn.
+LEFT_OUT = Style("left out", "rgba(138,143,152,0.25)", 0.8)
+MAX_FAINT = 100
+
+
 def parallel_plot(
-    points: Sequence[Point], space: Mapping[str, Any], objective: str | Quantity, *, maximize: bool
+    points: Sequence[Point],
+    space: Mapping[str, Any],
+    objective: str | Quantity,
+    *,
+    maximize: bool,
+    fitting: Set[int] | None = None,
+    colour: str = "",
 ) -> Plot:
-    """Lines over the fields of the space, in groups by rank of the objective."""
+    """Lines over the fields of the space, in groups by rank of the objective.
+
+    Args:
+        points: All of the sweep.
+        space: Field -> domain.
+        objective: Metric that the sweep optimises.
+        maximize: Whether more of it is better.
+        fitting: Points that fit the reader's condition; the others are drawn faintly. None = all.
+        colour: A field by whose values lines are grouped in place of the rank.
+    """
     ranked = sorted(
         (p for p in points if p.mean is not None),
         key=lambda p: (-(p.mean or 0.0) if maximize else p.mean or 0.0, p.number),
     )
-    lines = _chosen(ranked)
-    fields = [field for field in space if any(field in p.params for _, p in lines)]
+    fits = [fitting is None or p.number in fitting for p in ranked]
+    lines = _chosen(ranked, fits)
+    left_out = thin([p for p, is_in in zip(ranked, fits, strict=True) if not is_in], MAX_FAINT)
+    drawn_points = [*(p for _, p in lines), *left_out]
+    fields = [field for field in space if any(field in p.params for p in drawn_points)]
     scales = [
-        scale_of(f, [p.params[f] for _, p in lines if f in p.params], log=is_log(space[f]))
+        scale_of(f, [p.params[f] for p in drawn_points if f in p.params], log=is_log(space[f]))
         for f in fields
     ]
-    unused = {f for f in fields if any(f not in p.params for _, p in lines)}
+    unused = {f for f in fields if any(f not in p.params for p in drawn_points)}
     what = quantity(objective)
-    shown = [what.shown(p.mean or 0.0) for _, p in lines]
-    last = scale_of(what.key, shown or [0.0], log=True)
-    traces, rows = [], list[Row]()
-    start = 0
-    for upto, name, colour, width in GROUPS:
-        end = max(math.ceil(upto * len(ranked)), 1)
-        mine = [p for rank, p in lines if start <= rank < end]
-        start = end
-        if mine:
-            trace = _trace(mine, [*scales, last], what, name)
-            traces.append({**trace, "line": {"color": colour, "width": width}})
-    for rank, point in lines:
-        rows.append((point.number, rank + 1, point.mean, *(point.params.get(f) for f in fields)))
+    last = scale_of(what.key, [what.shown(p.mean or 0.0) for p in drawn_points] or [0.0], log=True)
+    traces = []
+    if left_out:
+        traces.append(_trace(left_out, [*scales, last], what, LEFT_OUT))
+    for style, mine in _groups(lines, len(ranked), colour):
+        traces.append(_trace(mine, [*scales, last], what, style))
+    rows: list[Row] = [
+        (point.number, rank + 1, point.mean, *(point.params.get(f) for f in fields))
+        for rank, point in lines
+    ]
     drawn = figure(
-        list(reversed(traces)),
+        traces,
         x={
             "title": "sampled fields and objective",
             "tickvals": list(range(len(scales) + 1)),
@@ -87,18 +117,75 @@ def parallel_plot(
         **LEGEND_BELOW,
     )
     drawn["layout"]["margin"] = {"l": 30, "r": 30, "t": 70, "b": 10}
+    size = 100.0 if what.is_fraction else 1.0
+    drawn["brush"] = [
+        *(_brush(scale, drawn_points, is_unused=scale.field in unused) for scale in scales),
+        {"field": "point_mean", "low": last.low / size, "high": last.high / size, "log": last.log},
+    ]
     return Plot(drawn, ("point", "rank", "mean", *fields), rows)
 
 
-def _chosen(ranked: Sequence[Point]) -> list[tuple[int, Point]]:
-    """Rank and point of each line: all of the best points, an even part of the others."""
-    best = min(len(ranked), MAX_LINES // 4)
-    lines = list(enumerate(ranked))
+def _chosen(ranked: Sequence[Point], fits: Sequence[bool]) -> list[tuple[int, Point]]:
+    """Rank and point of each line that fits: all of the best, an even part of the others."""
+    lines = [(rank, p) for rank, p in enumerate(ranked) if fits[rank]]
+    best = min(len(lines), MAX_LINES // 4)
     return [*lines[:best], *thin(lines[best:], MAX_LINES - best)]
 
 
+def _groups(
+    lines: Sequence[tuple[int, Point]], count: int, colour: str
+) -> list[tuple[Style, list[Point]]]:
+    """Style and points of each group; what is drawn last lies on top."""
+    points = [point for _, point in lines]
+    if colour:
+        by_value = grouped(colour, [p.params.get(colour, NO_VALUE) for p in points])
+        return [
+            (Style(one.name, one.colour, 1.3), [points[at] for at in one.members])
+            for one in by_value
+        ]
+    found = []
+    start = 0
+    for upto, name, ink, width in GROUPS:
+        end = max(math.ceil(upto * count), 1)
+        mine = [point for rank, point in lines if start <= rank < end]
+        start = end
+        if mine:
+            found.append((Style(name, ink, width), mine))
+    return found[::-1]
+
+
+def _brush(scale: Scale, points: Sequence[Point], *, is_unused: bool) -> dict[str, Any]:
+    """What the page's script needs to write a brushed part of an axis as a condition."""
+    ends: dict[str, Any]
+    if not scale.words:
+        ends = {"low": scale.low, "high": scale.high, "log": scale.log}
+    else:
+        values = {
+            choice_word(p.params[scale.field]): p.params[scale.field]
+            for p in points
+            if scale.field in p.params
+        }
+        places = [(at + 0.5) / len(scale.words) for at in range(len(scale.words))]
+        words = [literal(values[word]) for word in scale.words]
+        ends = {"words": list(zip(places, words, strict=True))}
+    return {"field": scale.field, **ends, **({"unused": UNUSED} if is_unused else {})}
+
+
+def literal(value: Any) -> str:
+    """A value as a condition on trials writes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if is_number(value):
+        return repr(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    quote = "'" if '"' in text else '"'
+    return f"{quote}{text}{quote}"
+
+
 def _trace(
-    points: Sequence[Point], scales: Sequence[Scale], what: Quantity, name: str
+    points: Sequence[Point], scales: Sequence[Scale], what: Quantity, style: Style
 ) -> dict[str, Any]:
     x: list[int | None] = []
     y: list[float | None] = []
@@ -121,12 +208,14 @@ def _trace(
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": name,
+        "name": style.name,
         "x": x,
         "y": y,
         "text": text,
         "connectgaps": False,
         "hovertemplate": "%{text}<extra></extra>",
+        "line": {"color": style.colour, "width": style.width},
+        "meta": {"points": [str(point.number) for point in points], "each": len(scales) + 1},
     }
 
 

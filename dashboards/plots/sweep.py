@@ -1,6 +1,6 @@
 """The plots of a sweep's page: learning curves and sensitivity."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +42,10 @@ def learning_curves(
     chart = figures.learning_curves(what, curves, name=f"curves-{what.key.replace('/', '-')}")
     hover = [
         {
-            "customdata": [_spread(sd, n, what) for sd, n in zip(c.sd, c.n, strict=True)],
+            **({"meta": {"points": [c.key], "each": 0}} if c.key else {}),
+            "customdata": [
+                _spread(sd, n, what, c.members) for sd, n in zip(c.sd, c.n, strict=True)
+            ],
             "hovertemplate": (
                 f"{c.label}<br>step %{{x:,}}<br>{what.name} %{{y:.4g}} %{{customdata}}"
                 "<extra></extra>"
@@ -69,6 +72,7 @@ def sensitivity(
     *,
     log: bool,
     selected: int | None,
+    colours: Mapping[str, str] | None = None,
 ) -> Plot:
     """Objective of every point against one hyperparameter, with the mean if it is known.
 
@@ -79,8 +83,9 @@ def sensitivity(
         trend: Mean and interval over equal or neighbouring values; empty for adaptive samplers.
         log: Whether the hyperparameter's axis is logarithmic.
         selected: Number of the point marked "selected".
+        colours: As of ``figures.sensitivity``.
     """
-    chart = figures.sensitivity(param, objective, settings, is_log=log)
+    chart = figures.sensitivity(param, objective, settings, is_log=log, colours=colours)
     series = list(chart.series)
     hover = [
         _hover(param, objective, [s for s in settings if s.optimizer == one.name]) for one in series
@@ -92,7 +97,7 @@ def sensitivity(
         shown = quantity(objective).shown
         x, y = [s.value for s in best], [shown(s.mean) for s in best]
         series.append(Marks("selected", _SELECTED, x, y, symbol="star-open", size=15))
-        hover.append(_hover(param, objective, best))
+        hover.append({**_hover(param, objective, best), "meta": None})
     legend = LEGEND_BELOW if len(series) > 1 else {}
     drawn = figure_of(replace(chart, series=series), hover=hover, height=300, **legend)
     rows = [(s.point, s.optimizer, s.value, s.mean, s.sd, s.n) for s in settings]
@@ -103,6 +108,7 @@ def _hover(param: str, objective: str | Quantity, settings: Sequence[Setting]) -
     """The point's number, its value, and its mean with its spread."""
     digits = ":.4g" if isinstance(settings[0].value, float) else ""
     return {
+        "meta": {"points": [str(s.point) for s in settings], "each": 1},
         "customdata": [[s.point, _spread(s.sd, s.n, objective)] for s in settings],
         "hovertemplate": (
             f"point %{{customdata[0]}} ({settings[0].optimizer})<br>"
@@ -112,13 +118,13 @@ def _hover(param: str, objective: str | Quantity, settings: Sequence[Setting]) -
     }
 
 
-def _spread(sd: float | None, n: int, metric: str | Quantity) -> str:
+def _spread(sd: float | None, n: int, metric: str | Quantity, of: str = "seeds") -> str:
     """Spread and seeds behind a mean: ``± 0.21 % (sd of 3 seeds)``."""
     what = quantity(metric)
     if sd is None or n < 2:
-        return f"{what.unit_markup} (one seed)".strip()
+        return f"{what.unit_markup} (one {of.removesuffix('s')})".strip()
     unit = f" {what.unit_markup}" if what.unit else ""
-    return f"± {what.shown(sd):.2g}{unit} (sd of {n} seeds)"
+    return f"± {what.shown(sd):.2g}{unit} (sd of {n} {of})"
 
 
 def _trend_marks(trend: Sequence[Trend], objective: str | Quantity) -> Marks:

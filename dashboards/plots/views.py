@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from sweeps.figures.chart import Axis, Chart, Line
+from sweeps.figures.quantities import markup
 
 X = Literal["step", "log-step", "epoch", "images", "time"]
 Y = Literal["auto", "linear", "log"]
@@ -30,6 +31,14 @@ CURVE_VIEWS = (
 
 #: Unit of a time axis, its seconds, and the length in seconds from which it is used.
 TIME_UNITS = (("h", 3600.0, 7200.0), ("min", 60.0, 180.0), ("s", 1.0, 0.0))
+
+
+def noted(figure: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
+    """The figure with notes below its x axis, where they are part of every saved image."""
+    title = figure["layout"]["xaxis"]["title"]
+    title["text"] = "<br>".join([title["text"], *map(markup, notes)])
+    figure["layout"]["height"] += 16 * len(notes)
+    return figure
 
 
 class View(NamedTuple):

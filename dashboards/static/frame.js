@@ -27,7 +27,7 @@ document.addEventListener("htmx:response:error", (event) => {
 // forms ask a script first, which sees to that itself.
 document.addEventListener("submit", (event) => {
   const { target: form } = event;
-  if (form.method !== "post" || form.matches("[data-action], [hx-post]")) return;
+  if (form.method !== "post" || form.matches("[data-action], [data-view], [hx-post]")) return;
   if (form.dataset.sent) event.preventDefault();
   form.dataset.sent = "yes";
 });

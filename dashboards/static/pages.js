@@ -45,6 +45,25 @@ const CONFIG = {
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud", "toImage"],
 };
 
+// A plot whose traces say which points they show (`meta`) has one more, which marks the point under
+// the pointer; see linked.js.
+const MARK = { type: "scatter", x: [null], y: [null], mode: "markers", hoverinfo: "skip", showlegend: false, line: { width: 3.5 }, marker: { symbol: "circle-open", size: 13, line: { width: 2.5 } } };
+
+function tracesOf({ data }) {
+  return data.some((trace) => trace.meta?.points) ? [...data, { ...MARK }] : data;
+}
+
+// Brushing is for pointers that can also scroll; others switch it on above the plot.
+function configOf({ brush }) {
+  return brush ? { ...CONFIG, modeBarButtonsToAdd: ["select2d"], modeBarButtonsToRemove: CONFIG.modeBarButtonsToRemove.filter((one) => one !== "select2d") } : CONFIG;
+}
+
+function layoutOf({ layout, brush }, c) {
+  const themed = inColours(layout, c);
+  if (brush) Object.assign(themed, { dragmode: matchMedia("(pointer: coarse)").matches ? false : "select", selectdirection: "d" });
+  return themed;
+}
+
 function clear(element) {
   if (element.classList.contains("js-plotly-plot")) Plotly.purge(element);
   element.replaceChildren();
@@ -117,9 +136,11 @@ async function fetchAndDraw(element) {
     say(element, answer.empty);
     return;
   }
-  if (!element.figure) clear(element);
+  const isNew = !element.figure;
+  if (isNew) clear(element);
   element.figure = answer;
-  await Plotly.react(element, answer.data, inColours(answer.layout), CONFIG);
+  await Plotly.react(element, tracesOf(answer), layoutOf(answer), configOf(answer));
+  if (isNew) element.dispatchEvent(new CustomEvent("plot:new", { bubbles: true }));
   element.dataset.drawn = String(request);
   offerImages(element, true);
 }
@@ -169,9 +190,9 @@ addEventListener("load", () => setTimeout(() => whenIdle(drawRest, { timeout: 40
 function fitToPaper(isPaper) {
   for (const element of document.querySelectorAll("[data-plot]")) {
     if (!element.figure) continue;
-    const layout = inColours(element.figure.layout, isPaper ? PRINTED : colours());
+    const layout = layoutOf(element.figure, isPaper ? PRINTED : colours());
     if (isPaper) Object.assign(layout, { width: PAPER_WIDTH, autosize: false });
-    Plotly.react(element, element.figure.data, layout, { ...CONFIG, responsive: !isPaper });
+    Plotly.react(element, tracesOf(element.figure), layout, { ...configOf(element.figure), responsive: !isPaper });
   }
 }
 // Pixels between the margins of a sheet of A4 or Letter.
@@ -213,7 +234,7 @@ function choosePlot(select, element) {
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const element of document.querySelectorAll("[data-plot]")) {
-    if (element.figure) Plotly.react(element, element.figure.data, inColours(element.figure.layout), CONFIG);
+    if (element.figure) Plotly.react(element, tracesOf(element.figure), layoutOf(element.figure), configOf(element.figure));
   }
 });
 
@@ -401,7 +422,7 @@ document.addEventListener("htmx:after:swap", takeIn);
 takeIn();
 
 // The address of the page holds how its tables are sorted and filtered, as it does without script.
-const TABLES = { leaderboard: ["sort", "cursor"], trials: ["state", "point", "where", "columns", "trial_sort", "trial_cursor"] };
+const TABLES = { leaderboard: ["sort", "cursor"], trials: ["state", "point", "where", "columns", "pinned", "trial_sort", "trial_cursor"] };
 
 document.addEventListener("htmx:after:swap", (event) => {
   const answered = event.detail.ctx?.response?.raw?.url;

@@ -19,6 +19,10 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _NO_BUTTONS = (404, "No buttons here", "These pages are read-only; use ndsweep or the API.")
 
 
+#: What a button of another name does.
+_DOES = {"label": "save", "view": "save the view", "unview": "delete the view"}
+
+
 def _provided(request: Request) -> Steering | None:
     steering: Steering | None = request.state.steering
     return steering
@@ -44,9 +48,12 @@ def act(
         shown = steering.act(sweep_id, verb, sent)
     except (Refused, SweepStateConflict) as refused:
         status = 422 if isinstance(refused, Refused) else 409
-        title = f"Could not {'save' if verb == 'label' else verb}"
+        title = f"Could not {_DOES.get(verb, verb)}"
         return error_page(status, title, sentence(str(refused)), address(store.get_sweep(sweep_id)))
-    return RedirectResponse(address(store.get_sweep(shown)), status_code=303)
+    there = address(store.get_sweep(shown))
+    if verb == "view":
+        there += f"?{sent.get('query', '')}"
+    return RedirectResponse(there, status_code=303)
 
 
 @router.get("/sweeps/{sweep_id}/do/{verb}")

@@ -8,12 +8,22 @@ from fastapi.responses import Response
 from dashboards.plots.answers import NO_PLOT, Form, plot_answer
 from dashboards.plots.sweep import learning_curves, sensitivity
 from dashboards.plots.trial import Samples, layer_curves, metric_curves
-from dashboards.plots.views import Smooth, View, X, Y
+from dashboards.plots.views import Places, Smooth, View, X, Y, noted
+from dashboards.sweep_pages.chosen_points import (
+    NONE_FITS,
+    ONLY_STEPS,
+    best_points,
+    coloured,
+    fitting_points,
+    group_curves,
+    group_fields,
+    point_colours,
+)
 from dashboards.sweep_pages.results import settings, trend
 from dashboards.sweep_pages.x_axes import places_of_points, places_of_trial
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points
-from dashboards.wording.formatting import choice_word, number
+from dashboards.wording.formatting import choice_word, number, shortened
 from dashboards.wording.sweep_facts import StoreDep, objective_metric, objective_quantity
 from sweeps.figures.quantities import layer_order, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve, is_log
@@ -61,26 +71,67 @@ def curves_plot(
     x: X = "step",
     y: Y = "auto",
     smooth: Smooth = "0",
+    where: str = "",
+    group: str = "",
+    colour: str = "",
     store: Store = StoreDep,
 ) -> Response:
-    """Learning curves of the best points."""
+    """Learning curves of the best points, or the mean curve of each group of trials."""
     sweep = store.get_sweep(sweep_id)
     name = metric or objective_metric(sweep)
-    order = sweep.objective.best_first
-    best = store.points(sweep_id, sort=order, limit=CURVE_POINTS).items
-    labels = curve_labels(best)
-    found = store.point_curves(sweep_id, name, list(labels), max_points=MAX_SAMPLES)
+    file_name = f"{sweep_id}-{_file_part(name)}"
+    fields = group_fields(sweep, all_points(store, sweep))
+    fitting = fitting_points(store, sweep, where)
+    places: Places | None = None
+    if isinstance(fitting, str):
+        return plot_answer(NO_PLOT, form, file_name=file_name, empty=fitting)
+    if group in fields:
+        if x not in ("step", "log-step"):
+            return plot_answer(NO_PLOT, form, file_name=file_name, empty=ONLY_STEPS)
+        curves = group_curves(store, sweep, name, group, fitting, where)
+    else:
+        best = best_points(store, sweep, fitting, CURVE_POINTS)
+        curves = _best_curves(store, sweep, name, best, where, colour if colour in fields else "")
+        steps = {int(c.key): c.steps for c in curves}
+        found = places_of_points(store, sweep_id, name, x, steps)
+        if isinstance(found, str):
+            return plot_answer(NO_PLOT, form, file_name=file_name, empty=found)
+        places = found
     what = quantity(name, sweep.metrics)
-    curves = [Curve(labels[c.point], c.steps, c.mean, c.sd, c.n) for c in found]
-    places = places_of_points(store, sweep_id, name, x, {c.point: c.steps for c in found})
-    if isinstance(places, str):
-        return plot_answer(NO_PLOT, form, file_name=f"{sweep_id}-curves", empty=places)
-    return plot_answer(
-        learning_curves(what, curves, View(x, y, smooth), places),
-        form,
-        file_name=f"{sweep_id}-{_file_part(name)}",
-        empty=f"No trial has reported its {what.name} yet.",
-    )
+    plot = learning_curves(what, curves, View(x, y, smooth), places)
+    if where.strip():
+        noted(plot.figure, [f"only trials that fit: {shortened(where.strip(), 90)}"])
+    empty = NONE_FITS if where.strip() else f"No trial has reported its {what.name} yet."
+    return plot_answer(plot, form, file_name=file_name, empty=empty)
+
+
+def _best_curves(
+    store: Store, sweep: Sweep, metric: str, best: Sequence[Point], where: str, colour: str
+) -> list[Curve]:
+    """The curve of each of the best points, in a colour of its own or of its group by a field."""
+    labels = curve_labels(best)
+    found = store.point_curves(sweep.id, metric, list(labels), MAX_SAMPLES, where=where)
+    inks: dict[int, str] = {}
+    if colour and colour != "seed":
+        groups = point_colours(best, colour)
+        inks = {point.number: ink for point, (_, ink) in zip(best, groups, strict=True)}
+        field = quantity(colour)
+        for point in best:
+            if field.short not in labels[point.number] and colour in point.params:
+                words = next(_words(point.params, [colour]))
+                labels[point.number] += f" · {words}"
+    return [
+        Curve(
+            labels[c.point],
+            c.steps,
+            c.mean,
+            c.sd,
+            c.n,
+            colour=inks.get(c.point, ""),
+            key=str(c.point),
+        )
+        for c in found
+    ]
 
 
 def curve_labels(points: Sequence[Point]) -> dict[int, str]:
@@ -110,20 +161,26 @@ def _words(params: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
 
 
 @router.get("/sweeps/{sweep_id}/plots/sensitivity/{param}.{form}")
-def sensitivity_plot(sweep_id: str, param: str, form: Form, store: Store = StoreDep) -> Response:
+def sensitivity_plot(
+    sweep_id: str, param: str, form: Form, colour: str = "", store: Store = StoreDep
+) -> Response:
     """The objective against one field of the space."""
     sweep = store.get_sweep(sweep_id)
     domain = sweep.space.get(param)
     if domain is None:
         return error_page(404, "Not found", f"This sweep does not vary {param[:80]!r}.")
     points = all_points(store, sweep)
+    marks, colours = settings(sweep, points, param), None
+    if colour in sweep.space:
+        marks, colours = coloured(marks, points, colour)
     plot = sensitivity(
         param,
         objective_quantity(sweep),
-        settings(sweep, points, param),
+        marks,
         trend(sweep, points, param),
         log=is_log(domain),
         selected=(sweep.best or {}).get("point"),
+        colours=colours,
     )
     return plot_answer(
         plot,

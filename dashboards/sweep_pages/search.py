@@ -11,6 +11,7 @@ from dashboards.plots.contour import both_numeric, contour_plot
 from dashboards.plots.importance import importance_plot, variance_plot
 from dashboards.plots.parallel import parallel_plot
 from dashboards.plots.timeline import timeline_plot
+from dashboards.sweep_pages.chosen_points import NONE_FITS, fitting_points
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points, kept
 from dashboards.wording.importance_notes import why_no_importance
@@ -65,15 +66,24 @@ def variance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Respo
 
 
 @router.get("/sweeps/{sweep_id}/plots/parallel.{form}")
-def parallel_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
+def parallel_answer(
+    sweep_id: str, form: Form, where: str = "", colour: str = "", store: Store = StoreDep
+) -> Response:
     """Every point as a line over the sampled fields."""
     sweep = store.get_sweep(sweep_id)
+    fitting = fitting_points(store, sweep, where)
+    if isinstance(fitting, str):
+        return plot_answer(NO_PLOT, form, file_name=f"{sweep_id}-parallel", empty=fitting)
     plot = parallel_plot(
         all_points(store, sweep),
         sweep.space,
         objective_quantity(sweep),
         maximize=sweep.objective.is_maximized,
+        fitting=fitting,
+        colour=colour if colour in sweep.space else "",
     )
+    if not plot.rows and where:
+        return plot_answer(plot, form, file_name=f"{sweep_id}-parallel", empty=NONE_FITS)
     empty = "No point has finished yet."
     return plot_answer(plot, form, file_name=f"{sweep_id}-parallel", empty=empty)
 

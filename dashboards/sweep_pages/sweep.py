@@ -1,11 +1,13 @@
 """Pages of sweeps: the list, one sweep, and the parts of it that a live update replaces."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.plots.views import CURVE_VIEWS
+from dashboards.sweep_pages.chosen_points import group_fields
 from dashboards.sweep_pages.list import ListQuery, sweep_list
 from dashboards.sweep_pages.overview import live_values, overview_values, sweep_facts
 from dashboards.sweep_pages.plots import CURVE_POINTS, curve_metrics
@@ -23,7 +25,8 @@ from dashboards.wording.sweep_facts import (
     objective_metric,
     objective_quantity,
 )
-from sweeps.records import Sweep
+from sweeps.figures.quantities import quantity
+from sweeps.records import Point, Sweep
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -71,7 +74,10 @@ def sweep_page(
         # A sweep that ended with fewer points draws them all.
         curve_count=min(CURVE_POINTS, len(points)) if live["is_over"] else CURVE_POINTS,
         metrics=metrics,
-        curve_views=CURVE_VIEWS,
+        curve_views=(*CURVE_VIEWS, *_group_views(sweep, points)),
+        colour_views=(_colour_view(sweep, "optimizer" if "optimizer" in sweep.space else "none"),),
+        parallel_views=(_colour_view(sweep, "rank"),),
+        sensitivity_ids=" ".join(f"sensitivity-{name}" for name in sweep.space),
         views=dict(request.query_params),
         metric=metric or objective_metric(sweep),
         sensitivity_note=_sensitivity_note(sweep, _trends_drawn(store, sweep)),
@@ -81,11 +87,30 @@ def sweep_page(
         contour_pair=first_pair(sweep, contour_points(store, sweep)),
         space=sweep.space,
         **live,
-        **_overview(store, sweep),
+        **_overview(store, sweep, request.url.query),
         **result_values(store, sweep),
         board=leaderboard(store, sweep, here, sort, cursor),
         trials=trial_table(store, sweep, here, query),
     )
+
+
+def _fields(names: Iterable[str]) -> list[tuple[str, str]]:
+    return [(name, quantity(name).name) for name in names]
+
+
+def _group_views(sweep: Sweep, points: Sequence[Point]) -> tuple[Any, ...]:
+    """Choices of what the curves are grouped by, and what the curves of points are coloured by."""
+    names = group_fields(sweep, points)
+    return (
+        ("group", "grouped by", (("", "nothing"), *_fields(names))),
+        ("colour", "coloured by", (("", "point"), *_fields(n for n in names if n != "seed"))),
+    )
+
+
+def _colour_view(sweep: Sweep, default: str) -> tuple[Any, ...]:
+    """The choice of a field by which marks or lines are coloured."""
+    fields = _fields(name for name in sweep.space if name != default)
+    return ("colour", "coloured by", (("", default), *fields))
 
 
 def _trends_drawn(store: Store, sweep: Sweep) -> int:
@@ -119,9 +144,27 @@ def _importance_note(sweep: Sweep) -> str:
     return "shares of the variance exclude interactions, so they need not add up to 100 %"
 
 
-def _overview(store: Store, sweep: Sweep) -> dict[str, Any]:
+def _overview(store: Store, sweep: Sweep, query: str = "") -> dict[str, Any]:
     confirmations = store.confirmations(sweep.id) if sweep.state.is_finished() else []
-    return overview_values(sweep, f"/sweeps/{sweep.id}", sweep_facts(sweep, confirmations))
+    return {
+        **overview_values(sweep, f"/sweeps/{sweep.id}", sweep_facts(sweep, confirmations)),
+        "saved": store.saved_views(sweep.id),
+        "saved_query": query,
+    }
+
+
+@router.get("/sweeps/{sweep_id}/views/{name}")
+def saved_view(sweep_id: str, name: str, store: Store = StoreDep) -> Response:
+    """Redirect to a saved view of the sweep's page."""
+    view = store.saved_view(sweep_id, name)
+    return RedirectResponse(f"/sweeps/{sweep_id}?{view.query}", status_code=307)
+
+
+@router.get("/sweeps/{sweep_id}/parts/views")
+def views_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
+    """The saved views of the sweep's page."""
+    saved = store.saved_views(sweep_id)
+    return page("shared/view_list.html", saved=saved, saved_of=sweep_id, saved_query="")
 
 
 @router.get("/sweeps/{sweep_id}/parts/overview")

@@ -1,7 +1,7 @@
 """The two long tables of a sweep's page, one page of each at a time, sorted by the store."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from dashboards.sweep_pages.results import standing_of_best
 from dashboards.sweep_pages.usage import COLUMNS as USAGE
 from dashboards.sweep_pages.usage import columns_of, measured
-from dashboards.web.links import Pager, TableLinks, pager
+from dashboards.web.links import Pager, TableLinks, pager, up_to_sort
 from dashboards.wording.formatting import caption, number, upper_first
 from dashboards.wording.sweep_facts import objective_metric
 from sweeps.analysis.intervals import ends_of_mean
@@ -23,6 +23,8 @@ BOARD_ROWS = 10
 TRIAL_ROWS = 25
 #: Columns of sampled values that fit; all of them are on the trial's page.
 BOARD_COLUMNS, TRIAL_COLUMNS = 7, 4
+#: Columns that may stay at the left: more would leave no room for the others.
+MOST_PINS = 3
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,21 @@ class Column:
 
     name: str
     is_number: bool
-    #: The last value of a metric, by which trials cannot be sorted.
+    #: The last value of a metric.
     is_metric: bool = False
+    #: Stays at the left while the table scrolls: 1, 2, … from there; 0 = it does not.
+    pin: int = 0
+
+    @property
+    def sort(self) -> str:
+        """The store's key of a sort by this column."""
+        return f"{'metrics' if self.is_metric else 'params'}.{self.name}"
+
+    @property
+    def classes(self) -> str:
+        """Classes of its cells."""
+        pinned = f"pin pin-{self.pin}" if self.pin else ""
+        return " ".join(filter(None, ("num" if self.is_number else "", pinned)))
 
     @property
     def is_usage(self) -> bool:
@@ -141,6 +156,11 @@ class StateLink:
     part: str
 
 
+def names_of(parts: Sequence[str]) -> list[str]:
+    """Names that come one by one from a form, and separated by commas in a link."""
+    return list(dict.fromkeys(name for part in parts for name in part.split(",") if name))
+
+
 @dataclass(frozen=True)
 class TrialTable:
     """One page of trials, and the addresses that sort, filter and turn it."""
@@ -155,8 +175,8 @@ class TrialTable:
     problem: str
     #: A condition that this sweep could be asked.
     example: str
-    #: What may be a column: name, words, whether it is one.
-    choices: list[tuple[str, Markup, bool]]
+    #: What may be a column: name, words, whether it is one, whether it is pinned.
+    choices: list[tuple[str, Markup, bool, bool]]
     #: The query without the condition and the columns, for the forms that change these.
     kept: dict[str, str]
     states: list[StateLink]
@@ -176,12 +196,17 @@ class TrialQuery:
     where: str = ""
     #: Sampled fields and metrics that are columns; () = the first few sampled fields.
     columns: Annotated[Sequence[str], Query(max_length=100)] = ()
+    #: Those of them that stay at the left.
+    pinned: Annotated[Sequence[str], Query(max_length=100)] = ()
     trial_sort: str = ""
     trial_cursor: str = ""
 
     def column_names(self) -> list[str]:
         """From a form one by one, from a link separated by commas."""
-        return list(dict.fromkeys(name for part in self.columns for name in part.split(",")))
+        return names_of(self.columns)
+
+    def pinned_names(self) -> list[str]:
+        return names_of(self.pinned)
 
     def as_query(self) -> dict[str, str]:
         return {
@@ -189,6 +214,7 @@ class TrialQuery:
             "point": "" if self.point is None else str(self.point),
             "where": self.where,
             "columns": ",".join(self.column_names()),
+            "pinned": ",".join(self.pinned_names()),
             "trial_sort": self.trial_sort,
             "trial_cursor": self.trial_cursor,
         }
@@ -213,7 +239,9 @@ def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> Tri
             raise
         problem = upper_first(str(error).removeprefix("where: "))
     metrics = [name for name in store.metric_names(sweep.id) if "/" not in name]
-    columns = _chosen_columns(sweep, found.items, metrics, query.column_names())
+    columns = _chosen_columns(
+        sweep, found.items, metrics, query.column_names(), query.pinned_names()
+    )
     links = TableLinks(
         here, "#trials-title", f"{here}/parts/trials", query.as_query(), "trial_cursor"
     )
@@ -223,7 +251,7 @@ def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> Tri
         columns=columns,
         where=query.where,
         problem=problem,
-        example=_example(sweep),
+        example=example_of(sweep),
         choices=_column_choices(sweep, metrics, columns),
         kept={k: v for k, v in query.as_query().items() if v and k != "trial_cursor"},
         sort=order,
@@ -239,26 +267,43 @@ def trial_table(store: Store, sweep: Sweep, here: str, query: TrialQuery) -> Tri
             for state in TrialState
             if sweep.trials[state]
         ],
-        page_sort=_up_to_sort(links.page, query),
-        part_sort=_up_to_sort(links.part, query),
+        page_sort=up_to_sort(links, links.page, "trial_sort"),
+        part_sort=up_to_sort(links, links.part, "trial_sort"),
         self_part=links.part_with(),
         pager=pager(links, "trials", query.trial_cursor, found.next, f"{TRIAL_ROWS} trials a page"),
     )
 
 
 def _chosen_columns(
-    sweep: Sweep, rows: list[Trial], metrics: list[str], asked: Sequence[str]
+    sweep: Sweep,
+    rows: list[Trial],
+    metrics: list[str],
+    asked: Sequence[str],
+    pinned: Sequence[str],
 ) -> list[Column]:
-    """The columns that were asked for; the first sampled fields if none were."""
+    """The columns that were asked for, pinned ones first; the first sampled fields if none were."""
     sampled = {column.name: column for column in _columns(sweep, rows, len(sweep.space) or 100)}
-    known = (*sampled, *metrics, *columns_of(sweep.usage))
-    names = [name for name in asked if name in known]
-    if not names:
-        return list(sampled.values())[:TRIAL_COLUMNS]
-    return [sampled.get(name) or Column(name, True, is_metric=True) for name in names]
+    known = {
+        **{name: Column(name, True, is_metric=True) for name in metrics},
+        **{name: Column(name, True) for name in columns_of(sweep.usage)},
+        **sampled,
+    }
+    names = [name for name in asked if name in known] or list(sampled)[:TRIAL_COLUMNS]
+    return in_order(known, names, pinned)
 
 
-def _example(sweep: Sweep) -> str:
+def in_order(
+    known: Mapping[str, Column], names: Sequence[str], pinned: Sequence[str]
+) -> list[Column]:
+    """Columns by name: at most ``MOST_PINS`` pinned ones, then the others."""
+    pins = [name for name in pinned if name in known][:MOST_PINS]
+    return [
+        *(replace(known[name], pin=at + 1) for at, name in enumerate(pins)),
+        *(known[name] for name in names if name not in pins),
+    ]
+
+
+def example_of(sweep: Sweep) -> str:
     """A condition on the first field that varies over a range."""
     for name, domain in sweep.space.items():
         if domain.get("kind") in ("float", "int"):
@@ -268,15 +313,22 @@ def _example(sweep: Sweep) -> str:
 
 def _column_choices(
     sweep: Sweep, metrics: list[str], columns: list[Column]
-) -> list[tuple[str, Markup, bool]]:
-    shown = {column.name for column in columns}
+) -> list[tuple[str, Markup, bool, bool]]:
     other = [name for name in metrics if name != objective_metric(sweep)]
-    used = [(n, Markup(escape(USAGE[n])), n in shown) for n in columns_of(sweep.usage)]
-    return [(name, caption(name), name in shown) for name in [*sweep.space, *other]] + used
+    return column_choices([*sweep.space, *other, *columns_of(sweep.usage)], columns)
 
 
-def _up_to_sort(path: str, query: TrialQuery) -> str:
-    """The address up to the sort key, which the template appends; a new order starts over."""
-    kept = TableLinks(path, "", path, {**query.as_query(), "trial_sort": "", "trial_cursor": ""})
-    address = kept.page_with()
-    return f"{address}{'&' if '?' in address else '?'}trial_sort="
+def column_choices(
+    names: Sequence[str], columns: Sequence[Column]
+) -> list[tuple[str, Markup, bool, bool]]:
+    """What the menu of columns offers: name, words, whether it is shown, whether it is pinned."""
+    shown = {column.name: column for column in columns}
+    return [
+        (
+            name,
+            escape(USAGE[name]) if name in USAGE else caption(name),
+            name in shown,
+            name in shown and shown[name].pin > 0,
+        )
+        for name in names
+    ]

@@ -56,3 +56,10 @@ def pager(links: TableLinks, part: str, cursor: str | None, after: str | None, w
 
 def _address(path: str, query: dict[str, str]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
+
+
+def up_to_sort(links: TableLinks, path: str, key: str) -> str:
+    """The address up to the sort key, which the template appends; a new order starts over."""
+    kept = {k: v for k, v in links.query.items() if v and k not in (key, links.cursor_key)}
+    address = _address(path, kept)
+    return f"{address}{'&' if kept else '?'}{key}="

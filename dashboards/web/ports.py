@@ -77,8 +77,9 @@ class Submitting(Protocol):
         """
 
 
-#: Verbs of the buttons: those of the API's routes, and ``label`` for tags and notes.
-VERBS = ("pause", "resume", "cancel", "retry", "extend", "confirm", "label")
+#: Verbs of the buttons: those of the API's routes, and ``label`` for tags and notes,
+#: ``view`` and ``unview`` for the views that the page shows under a name.
+VERBS = ("pause", "resume", "cancel", "retry", "extend", "confirm", "label", "view", "unview")
 
 
 class Steering(Protocol):

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from dashboards.web.ports import Checked, Estimate, Refused
 from service.contract.bodies import RefusedDocument, check_plain
 from service.contract.errors import ApiError
-from service.contract.inputs import Labels
+from service.contract.inputs import Labels, ViewSpec
 from service.settings import Settings
 from service.submission.admission import admitted, queue
 from service.submission.forecast import describe_sweep, match_estimate
@@ -120,6 +120,13 @@ class PageSteering:
                 return confirm(store, self._settings, sweep_id, how)
             case "label":
                 return label(store, sweep_id, _labels(values))
+            case "view":
+                asked_view = ViewSpec(query=values.get("query", ""))
+                store.save_view(sweep_id, _view_name(values), asked_view.query)
+                return store.get_sweep(sweep_id)
+            case "unview":
+                store.delete_view(sweep_id, _view_name(values))
+                return store.get_sweep(sweep_id)
             case "pause":
                 return store.request(sweep_id, "pause")
             case "cancel":
@@ -140,6 +147,14 @@ class PageSteering:
     def delete(self, sweep_id: str) -> bool:
         """Delete a sweep; False where its trials have to stop first."""
         return delete(self._store, self._settings.home, sweep_id) is None
+
+
+def _view_name(values: Mapping[str, str]) -> str:
+    name = values.get("name", "").strip()
+    if not 0 < len(name) <= 80 or "/" in name or not name.isprintable():
+        reason = f"must be 1 to 80 printable characters without a slash, got {name[:90]!r}"
+        raise Refused((FieldReason(path="name", reason=f"name {reason}"),))
+    return name
 
 
 def _labels(values: Mapping[str, str]) -> Labels:

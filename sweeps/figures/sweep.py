@@ -6,7 +6,7 @@ from typing import Any
 
 from sweeps.figures.axes import spans_decade
 from sweeps.figures.chart import STEPS, Axis, Chart, Dash, Line, Marks
-from sweeps.figures.colours import curve_colours, dash, optimizer_colour
+from sweeps.figures.colours import DASHES, curve_colours, dash, optimizer_colour
 from sweeps.figures.quantities import Quantity, quantity
 from sweeps.records import Point, Sweep
 from worker.config.training import IMAGES
@@ -30,6 +30,12 @@ class Curve:
     n: Sequence[int]
     #: Gives the curve its colour if every curve has another one; "" = not known.
     optimizer: str = ""
+    #: Of a group that other curves may share; "" = chosen among the palette's.
+    colour: str = ""
+    #: What the mean is over.
+    members: str = "seeds"
+    #: The point, as other plots and tables of the page name it; "" for a group.
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,9 +90,15 @@ def learning_curves(
     title: str = "",
 ) -> Chart:
     """Mean of a metric over steps, with a band of one standard deviation over seeds."""
-    colours = curve_colours([curve.optimizer for curve in curves])
+    chosen = curve_colours([curve.optimizer for curve in curves])
+    colours = [curve.colour or ink for curve, ink in zip(curves, chosen, strict=True)]
+    strokes = [
+        DASHES[colours[:index].count(colours[index]) % len(DASHES)] if curve.colour else dash(index)
+        for index, curve in enumerate(curves)
+    ]
     lines = [
-        _curve(metric, curve, colours[index], dash(index)) for index, curve in enumerate(curves)
+        _curve(metric, curve, ink, stroke)
+        for curve, ink, stroke in zip(curves, colours, strokes, strict=True)
     ]
     means = [value for line in lines for value in line.y if value is not None]
     y = Axis(quantity(metric).axis, is_log=spans_decade(means))
@@ -112,6 +124,7 @@ def sensitivity(
     *,
     is_log: bool,
     title: str = "",
+    colours: Mapping[str, str] | None = None,
 ) -> Chart:
     """The objective of every point over one field, mean ± sd, marks of one optimizer in one colour.
 
@@ -121,17 +134,22 @@ def sensitivity(
         settings: At least one point.
         is_log: Whether the field is drawn on a log axis; not if a value is 0 or below.
         title: "" beside a caption.
+        colours: Of the groups that ``Setting.optimizer`` names, in the order of the legend; None =
+            those of the optimizers.
     """
     what = quantity(objective)
+    if colours is None:
+        names = sorted({setting.optimizer for setting in settings})
+        colours = {name: optimizer_colour(name) for name in names}
     with_bars = len(settings) <= MOST_WITH_BARS
     series = []
-    for optimizer in sorted({setting.optimizer for setting in settings}):
+    for optimizer, ink in colours.items():
         mine = [setting for setting in settings if setting.optimizer == optimizer]
         spread = [what.shown(setting.sd or 0.0) for setting in mine] if with_bars else ()
         series.append(
             Marks(
                 optimizer,
-                optimizer_colour(optimizer),
+                ink,
                 [setting.value for setting in mine],
                 [what.shown(setting.mean) for setting in mine],
                 below=spread,

@@ -1,4 +1,4 @@
-"""``/trials`` of several sweeps, and ``/views``: what a page shows, under a name people gave."""
+"""``/trials`` of several sweeps, and ``/views``: what a page shows, under a name."""
 
 from typing import Annotated
 
