@@ -39,6 +39,7 @@ from service.contract.outputs import (
     MetricsOut,
     OptimizerOut,
     PageOut,
+    PartOut,
     PointOut,
     PredictionOut,
     PresetOut,
@@ -331,6 +332,9 @@ class Client:
 
     def trainings(self) -> list[TrainingOut]:
         return self._get(ListOut[TrainingOut], "/trainings").items
+
+    def parts(self) -> list[PartOut]:
+        return self._get(ListOut[PartOut], "/parts").items
 
     def is_ready(self) -> bool:
         """Whether the service and its store answer."""

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from service.contract.errors import ApiError, refused, refused_field
-from service.contract.outputs import DeclaredMetricOut, TrainingOut
+from service.contract.outputs import DeclaredMetricOut, PartOut, TrainingOut
 from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.spec.training_fields import parts_named, reported_metrics
 from sweeps.store.store import Store
-from worker.config.parts import Part
+from worker.config.parts import GROUPS, Part, load_part, registered_part_names
+from worker.config.registry import registrations
 from worker.config.train_config import TrainConfig
 from worker.config.training import (
     EXTERNAL,
@@ -58,6 +59,28 @@ def described(name: str) -> TrainingOut:
         config=config,
         error=error,
     )
+
+
+def described_parts() -> Iterator[PartOut]:
+    """Yield every part of the built-in training that a package registers."""
+    for field, group in GROUPS.items():
+        for name in registered_part_names(field):
+            found, fields, error = registrations(group)[name][0], {}, ""
+            try:
+                part = load_part(field, name)
+                schema = part.config.model_json_schema() if part.config is not None else {}
+                known = schema.get("properties", {})
+                fields = {where: known[own] for own, where in part.fields().items()}
+            except FieldError as refusal:
+                error = str(refusal)
+            yield PartOut(
+                field=field,
+                name=name,
+                package=found.package,
+                version=found.version,
+                fields=fields,
+                error=error,
+            )
 
 
 def with_package(spec: Spec) -> Spec:
@@ -168,7 +191,10 @@ def parts_that_workers_lack(
 ) -> Iterator[ApiError]:
     """Yield why no worker could build a spec's parts, by the newest runner's report."""
     for key, part in parts_of_spec(spec).items():
-        wanted = spec.parts.get(key) or Package(name=part.package, version=part.version)
+        here = Package(name=part.package, version=part.version)
+        wanted = spec.parts.get(key) or here
+        if wanted != here:
+            yield refused_field(_other_version(wanted, here, f"parts.{key}", part.title))
         there = None if on_workers is None else on_workers.get(key)
         if on_workers is None or there == wanted.model_dump():
             continue

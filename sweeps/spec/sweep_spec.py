@@ -44,6 +44,7 @@ from sweeps.spec.training_fields import (
     BaseConfig,
     PartPackages,
     Training,
+    has_parts,
     known_training,
     reported_metrics,
     without_unset_training,
@@ -295,7 +296,11 @@ class SweepSpec(SpecModel):
     def _without_what_older_specs_lack(
         self, handler: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
-        return without_unset_training(handler(self))
+        values = without_unset_training(handler(self))
+        if "base" in values and (self.parts or has_parts(self.base, self.space)):
+            # A part has defaults of its own: those of images, written out, would replace them.
+            values["base"] = self.base.model_dump(mode="json", exclude_unset=True)
+        return values
 
     def known_metrics(self) -> dict[str, MetricDeclaration]:
         """Return the metrics that the training declares, by name; {} where any may be reported."""

@@ -58,6 +58,17 @@ def without_unset_training(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def has_parts(base: TrialConfig, space: Mapping[str, Domain]) -> bool:
+    """Whether a trial may have a part of a package. Imports none."""
+    if not isinstance(base, TrainConfig):
+        return False
+    return any(
+        field in ("metrics", "loss", "augmentation") or is_registered(field, value)
+        for field in GROUPS
+        for value in _values(base, space, field)
+    )
+
+
 def parts_named(
     base: TrainConfig, space: Mapping[str, Domain], optimizers: tuple[str, ...] = ()
 ) -> dict[str, Part]:

@@ -49,6 +49,7 @@ ROUTES = {
     ("get", "/api/v1/datasets"): {200},
     ("get", "/api/v1/optimizers"): {200},
     ("get", "/api/v1/trainings"): {200},
+    ("get", "/api/v1/parts"): {200},
 }
 
 
