@@ -223,6 +223,11 @@ class Sweep:
         return self.spec.get("package")
 
     @property
+    def parts(self) -> dict[str, dict[str, str]]:
+        """Package of each registered part of the built-in training: ``networks/mine`` and so on."""
+        return self.spec.get("parts") or {}
+
+    @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Declared metrics by name: direction, unit, description, test; {} for images."""
         return self.spec.get("metrics") or {}

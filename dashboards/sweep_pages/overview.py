@@ -135,7 +135,7 @@ def _search_facts(sweep: Sweep) -> tuple[Fact, ...]:
 def _data_fact(sweep: Sweep) -> tuple[Fact, ...]:
     """The data set and the network; nothing where the training has neither."""
     base = sweep.base
-    if base.keys() <= TrainConfig.model_fields.keys():
+    if all(map(TrainConfig.has_field, base)):
         # A stored spec holds what was typed; the rest has the default of the config.
         base = {name: TrainConfig.model_fields[name].default for name in _TRAINED} | base
     data = _words(sweep, base, "dataset")

@@ -161,7 +161,9 @@ def _metric_plots(sweep: Sweep, names: Collection[str]) -> list[tuple[str, str]]
     known = {name for _, members in METRIC_PLOTS.values() for name in members}
     own = sorted(n for n in names if n not in known and _PLAIN_NAME.fullmatch(n))
     # What images report beside these is about a whole run, not over steps.
-    shown = [] if sweep.training == IMAGES else own[:_MOST_PLOTS]
+    if sweep.training == IMAGES:
+        own = [name for name in own if name in sweep.metrics]
+    shown = own[:_MOST_PLOTS]
     return [
         *(
             (key, title)

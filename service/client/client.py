@@ -40,6 +40,7 @@ from service.contract.outputs import (
     MetricsOut,
     OptimizerOut,
     PageOut,
+    PartOut,
     PointOut,
     PredictionOut,
     PresetOut,
@@ -352,6 +353,9 @@ class Client:
 
     def trainings(self) -> list[TrainingOut]:
         return self._get(ListOut[TrainingOut], "/trainings").items
+
+    def parts(self) -> list[PartOut]:
+        return self._get(ListOut[PartOut], "/parts").items
 
     def is_ready(self) -> bool:
         """Whether the service and its store answer."""

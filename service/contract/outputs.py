@@ -433,6 +433,20 @@ class TrainingOut(Output):
     error: str
 
 
+class PartOut(Output):
+    """A part of the built-in training that a package registers, and its fields in a spec."""
+
+    #: Field of a config that names it.
+    field: str
+    name: str
+    package: str
+    version: str
+    #: Its fields by their names in base and space -> JSON schema of each.
+    fields: dict[str, Any]
+    #: Why no spec can name it now; "" if one can.
+    error: str
+
+
 class HealthOut(Output):
     """The process answers; ``store`` says whether the database does, when that was asked."""
 

@@ -10,8 +10,9 @@ from service.contract.errors import ApiError, refused, refused_field
 from service.contract.outputs import BestOut, PageOut, SweepOut
 from service.settings import Settings
 from service.submission.own_training import (
+    of_runner,
     packages_that_workers_lack,
-    trainings_of_runner,
+    parts_that_workers_lack,
     with_package,
 )
 from sweeps.cluster.capacity import ClusterShape, can_run, no_room
@@ -21,6 +22,7 @@ from sweeps.records import Kind, Page, Sweep
 from sweeps.spec.prior import with_earlier_results
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
+from worker.config.parts import is_registered
 from worker.config.train_config import FieldError, TrainConfig
 from worker.config.training import EXTERNAL, IMAGES
 from worker.data.prepared import DatasetInfo, dataset_info
@@ -140,6 +142,8 @@ class Place:
     info: Callable[[str], DatasetInfo]
     #: Registered trainings of the workers, by name; None while no runner has reported them.
     trainings: Mapping[str, Mapping[str, str]] | None
+    #: The same of registered parts of the built-in training, by group and name.
+    parts: Mapping[str, Mapping[str, str]] | None
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,8 @@ def refuse_what_cannot_run(spec: AnySpec, store: Store, settings: Settings) -> N
     place = Place(
         cluster_shape(store),
         cache(lambda name: dataset_info(name, home)),
-        trainings_of_runner(store),
+        of_runner(store, "trainings"),
+        of_runner(store, "parts"),
     )
     if isinstance(spec, SweepSpec) and spec.training == EXTERNAL:
         return  # its trials run wherever their agents are
@@ -176,6 +181,7 @@ def _resources_that_never_come(spec: AnySpec, place: Place) -> Iterator[ApiError
 
 def _packages_that_workers_lack(spec: AnySpec, place: Place) -> Iterator[ApiError]:
     yield from packages_that_workers_lack(spec, place.trainings)
+    yield from parts_that_workers_lack(spec, place.parts)
 
 
 def _data_sets_not_prepared(spec: AnySpec, place: Place) -> Iterator[ApiError]:
@@ -189,6 +195,8 @@ def _data_sets_not_prepared(spec: AnySpec, place: Place) -> Iterator[ApiError]:
 def _corners_that_do_not_fit(spec: AnySpec, place: Place) -> Iterator[ApiError]:
     checks = (_not_of_its_data, _other_arithmetic, _too_large, _too_long)
     for corner in _corners(spec):
+        if is_registered("dataset", corner.config.dataset):
+            continue  # what its examples are is known where they are loaded
         for check in checks:
             for path, reason in check(spec, place, corner):
                 yield refused("ConfigDoesNotFit", path, reason)
@@ -230,17 +238,26 @@ def _too_long(spec: AnySpec, place: Place, corner: Corner) -> Reasons:
 
 
 def run_lengths(spec: SweepSpec, settings: Settings) -> set[int]:
-    """The lengths, in steps, of trials at the ends of what decides them."""
+    """The lengths, in steps, of trials at the ends of what decides them.
+
+    Those in epochs over registered data sets are left out: nothing is loaded here.
+    """
     infos = {name: dataset_info(name, settings.data_home()) for name in _datasets(spec)}
-    configs = [corner.config for corner in _corners(spec)]
-    return {check_fits(config, infos[config.dataset]).num_steps for config in configs}
+    found = set()
+    for config in (corner.config for corner in _corners(spec)):
+        if config.dataset in infos:
+            found.add(check_fits(config, infos[config.dataset]).num_steps)
+        elif (steps := config.resolved().steps) is not None:
+            found.add(steps)
+    return found
 
 
 def _datasets(spec: AnySpec) -> dict[str, str]:
-    """Every data set that a trial may train on -> the field that names it."""
+    """Every prepared data set that a trial may train on -> the field that names it."""
     domain = spec.space.get("dataset") if isinstance(spec, SweepSpec) else None
     varied = _extremes(domain) if domain is not None else []
-    names = dict.fromkeys(corner.config.dataset for corner in _corners(spec))
+    found = (corner.config.dataset for corner in _corners(spec))
+    names = dict.fromkeys(name for name in found if not is_registered("dataset", name))
     return {name: "space.dataset" if name in varied else "base.dataset" for name in names}
 
 
@@ -248,6 +265,7 @@ def _datasets(spec: AnySpec) -> dict[str, str]:
 _SIZES = frozenset(
     {
         "dataset",
+        "network",
         "recipe",
         "optimizer",
         "precision",

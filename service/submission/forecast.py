@@ -16,7 +16,7 @@ from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
 from worker.config.train_config import TrainConfig
-from worker.config.training import IMAGES
+from worker.config.training import FRACTIONS, IMAGES
 
 #: Deviation of the test error between seeds of a WRN on CIFAR-10, 0.12 points; assumed where
 #: nothing was measured.
@@ -32,15 +32,18 @@ def describe_sweep(spec: SweepSpec, store: Store, settings: Settings) -> Validat
     steps, known, deviation = None, Earlier([], None), None
     if isinstance(spec.base, TrainConfig):
         lengths = run_lengths(spec, settings)
-        steps = trials * max(lengths)
-        if spec.budget.steps is not None:
-            steps = min(steps, spec.budget.steps)
         known = earlier(store, spec.base, gpus=gpus, metric=spec.objective.metric)
-        rates = [
-            _rate(rate.card, rate.seconds_per_step, rate.trials, steps, gpus)
-            for rate in known.rates
-        ]
-        deviation = known.seed_deviation or SEED_DEVIATION
+        if lengths:
+            steps = trials * max(lengths)
+            if spec.budget.steps is not None:
+                steps = min(steps, spec.budget.steps)
+            rates = [
+                _rate(rate.card, rate.seconds_per_step, rate.trials, steps, gpus)
+                for rate in known.rates
+            ]
+        # What is assumed is about errors of networks on images.
+        assumed = SEED_DEVIATION if spec.objective.metric in FRACTIONS and not spec.parts else None
+        deviation = known.seed_deviation or assumed
     difference, paired = spec.comparison.difference, spec.comparison.pairing
     # Of the differences, seed by seed, as if two arms had nothing in common on a seed.
     spread = None if deviation is None else deviation * (math.sqrt(2) if paired else 1.0)

@@ -73,6 +73,8 @@ def _split(trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
     """The trial's config as what both sides share, and what belongs to its optimizer."""
     known = {name: value for name, value in trial.config.items() if value is not None}
     source = {name: known.pop(name) for name in Arm.model_fields if name in known}
+    own = [name for name in known if name.startswith("optimizer.")]
+    source |= {name: known.pop(name) for name in own}
     known.pop("epochs", None)
     known["steps"] = trial.num_steps or known.get("steps")
     known.pop("follow", None)

@@ -1,14 +1,21 @@
-"""Specs of registered trainings at submission: metrics and package filled in, workers compared."""
+"""What packages register, in specs at submission: metrics and packages filled in, workers compared.
+
+That are trainings, and parts of the built-in one.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from service.contract.errors import ApiError, refused, refused_field
-from service.contract.outputs import DeclaredMetricOut, TrainingOut
+from service.contract.outputs import DeclaredMetricOut, PartOut, TrainingOut
 from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.spec.training_fields import parts_named, reported_metrics
 from sweeps.store.store import Store
+from worker.config.parts import GROUPS, Part, load_part, registered_part_names
+from worker.config.registry import registrations
+from worker.config.train_config import TrainConfig
 from worker.config.training import (
     EXTERNAL,
     FIXED_METRICS,
@@ -54,11 +61,35 @@ def described(name: str) -> TrainingOut:
     )
 
 
+def described_parts() -> Iterator[PartOut]:
+    """Yield every part of the built-in training that a package registers."""
+    for field, group in GROUPS.items():
+        for name in registered_part_names(field):
+            found, fields, error = registrations(group)[name][0], {}, ""
+            try:
+                part = load_part(field, name)
+                schema = part.config.model_json_schema() if part.config is not None else {}
+                known = schema.get("properties", {})
+                fields = {where: known[own] for own, where in part.fields().items()}
+            except FieldError as refusal:
+                error = str(refusal)
+            yield PartOut(
+                field=field,
+                name=name,
+                package=found.package,
+                version=found.version,
+                fields=fields,
+                error=error,
+            )
+
+
 def with_package(spec: Spec) -> Spec:
     """Fill in a registered training's package, and in a sweep the metrics that it declares.
 
     Raises ApiError 422 where the spec says something else.
     """
+    if isinstance(spec.base, TrainConfig):
+        return _with_parts(spec)
     if not is_registered(spec.training):
         return spec
     found = load_training(spec.training)
@@ -81,10 +112,52 @@ def with_package(spec: Spec) -> Spec:
     return spec.model_copy(update={"metrics": declared, "package": package})
 
 
-def trainings_of_runner(store: Store) -> Mapping[str, Mapping[str, str]] | None:
-    """Name -> package and version of what the newest runner's workers have; None = not known."""
+def parts_of_spec(spec: SweepSpec | MatchSpec) -> Mapping[str, Part]:
+    """Load the parts of packages that a spec's trials name, by group and name."""
+    if not isinstance(spec.base, TrainConfig):
+        return {}
+    if isinstance(spec, MatchSpec):
+        return parts_named(spec.base, {}, (spec.source.optimizer, spec.target.optimizer))
+    return parts_named(spec.base, spec.space)
+
+
+def _with_parts(spec: Spec) -> Spec:
+    """Fill in where registered parts come from, and in a sweep the metrics that follow."""
+    parts = parts_of_spec(spec)
+    found = {key: Package(name=p.package, version=p.version) for key, p in parts.items()}
+    for key, asked in spec.parts.items():
+        if key not in found:
+            raise refused_field(
+                FieldError("parts", f"parts has {key}, which no trial of the spec names; remove it")
+            )
+        if asked != found[key]:
+            raise refused_field(_other_version(asked, found[key], f"parts.{key}", parts[key].title))
+    if not parts:
+        return spec
+    if isinstance(spec, MatchSpec):
+        return spec.model_copy(update={"parts": found})
+    assert isinstance(spec.base, TrainConfig)
+    declared = reported_metrics(spec.base, spec.space)
+    if spec.metrics and spec.metrics != declared:
+        raise refused_field(
+            FieldError(
+                "metrics",
+                f"metrics are those that the parts declare ({', '.join(declared)}): leave them out",
+            )
+        )
+    fixed = {name: MetricDeclaration.of(one) for name, one in FIXED_METRICS.items()}
+    return spec.model_copy(
+        update={"parts": found, "metrics": {} if declared == fixed else declared}
+    )
+
+
+def of_runner(store: Store, what: str) -> Mapping[str, Mapping[str, str]] | None:
+    """Name -> package and version of the newest runner's workers; None = not known.
+
+    ``what``: "trainings" or "parts".
+    """
     for runner in store.runners():
-        found: Mapping[str, Mapping[str, str]] | None = runner.info.get("trainings")
+        found: Mapping[str, Mapping[str, str]] | None = runner.info.get(what)
         if found is not None:
             return found
     return None
@@ -113,10 +186,33 @@ def packages_that_workers_lack(
     )
 
 
-def _other_version(asked: Package, found: Package) -> FieldError:
+def parts_that_workers_lack(
+    spec: SweepSpec | MatchSpec, on_workers: Mapping[str, Mapping[str, str]] | None
+) -> Iterator[ApiError]:
+    """Yield why no worker could build a spec's parts, by the newest runner's report."""
+    for key, part in parts_of_spec(spec).items():
+        here = Package(name=part.package, version=part.version)
+        wanted = spec.parts.get(key) or here
+        if wanted != here:
+            yield refused_field(_other_version(wanted, here, f"parts.{key}", part.title))
+        there = None if on_workers is None else on_workers.get(key)
+        if on_workers is None or there == wanted.model_dump():
+            continue
+        what = "none" if there is None else f"{there['name']} {there['version']}"
+        yield refused(
+            "TrainingNotInstalled",
+            part.field,
+            f"{part.title} needs {wanted.name} {wanted.version} on the workers, which have "
+            f"{what}; run {install(wanted.model_dump())} there",
+        )
+
+
+def _other_version(
+    asked: Package, found: Package, field: str = "package", what: str = "package"
+) -> FieldError:
     return FieldError(
-        "package.version" if asked.name == found.name else "package.name",
-        f"package must be {found.name} {found.version}, which this service has; got {asked.name} "
+        f"{field}.version" if asked.name == found.name else f"{field}.name",
+        f"{what} must be {found.name} {found.version}, which this service has; got {asked.name} "
         f"{asked.version}: run {install(asked.model_dump())} where the service, its runner and the "
         "workers run, or submit a new spec",
     )

@@ -17,8 +17,8 @@ from sweeps.errors import SweepsError
 from sweeps.search.proposer import fixed_points
 from sweeps.spec.sweep_spec import MODELS, SweepSpec, load_spec_text
 from sweeps.spec.validation_messages import in_words, shown
+from worker.config.parts import is_registered
 from worker.config.train_config import FieldError, TrainConfig
-from worker.config.training import IMAGES
 from worker.data.prepared import dataset_info
 from worker.data.run_length import check_fits
 from worker.errors import WorkerError
@@ -173,11 +173,18 @@ _REFUSED = (
 
 
 def _check_can_run(path: Path, spec: SweepSpec) -> None:
-    if spec.training != IMAGES:
+    if not isinstance(spec.base, TrainConfig):
         raise BatchRefused(
             f"{path}: training must be 'images' in a batch, got {spec.training!r}: run the spec "
             "with a service (`ndsweep submit`)"
         )
+    data = spec.space.get("dataset")
+    for name in {spec.base.dataset, *(data.corners() if data is not None else ())}:
+        if is_registered("dataset", name):
+            raise BatchRefused(
+                f"{path}: dataset must be a prepared set in a batch, got {name!r}, which a package "
+                "registers: run the spec with a service (`ndsweep submit`)"
+            )
     if spec.sampler in MODELS:
         raise BatchRefused(
             f"{path}: sampler must be grid, random, qmc or list in a batch, which plans every run "

@@ -8,6 +8,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from sweeps.cluster.fair_share import Share
@@ -67,6 +68,7 @@ class Dispatcher:
         trials_per_gpu: int = 1,
         training: str = IMAGES,
         package: dict[str, str] | None = None,
+        parts: Mapping[str, Mapping[str, str]] | None = None,
         lookahead: int = 1,
     ) -> None:
         """``lookahead``: proposals that may be asked for before earlier ones have ended.
@@ -87,7 +89,7 @@ class Dispatcher:
         self._metric = None if objective is None else objective.metric
         self._device = device
         self._trials_per_gpu = trials_per_gpu
-        self._training, self._package = training, package
+        self._training, self._package, self._parts = training, package, parts or {}
         self._queue = TrialQueue(
             store,
             claim,
@@ -169,6 +171,7 @@ class Dispatcher:
             "trials_per_gpu": self._trials_per_gpu,
             "training": self._training,
             "package": self._package,
+            "parts": self._parts,
         }
 
     @property

@@ -281,6 +281,7 @@ def _dispatcher(
         trials_per_gpu=plan.resources.trials_per_gpu,
         training=sweep.training,
         package=sweep.package,
+        parts=sweep.parts,
         lookahead=plan.lookahead,
     )
 

@@ -40,6 +40,7 @@ from sweeps.retention.deletion import remove_marked
 from sweeps.retention.limits import Keep
 from sweeps.retention.plan import keep_within
 from sweeps.store.store import Store
+from worker.config.parts import GROUPS, registered_part_names
 from worker.config.registry import look_again, registrations
 from worker.config.training import IMAGES
 from worker.stop_signal import set_by_signals
@@ -287,6 +288,7 @@ class Runner:
                 "drivers": describe(self._drivers),
                 "max_drivers": self._max_drivers,
                 "trainings": _trainings(),
+                "parts": _parts(),
             },
         )
         # Soon again while something is missing: the API refuses by what it reads here.
@@ -300,6 +302,16 @@ def _trainings() -> dict[str, dict[str, str]]:
         name: {"package": found[0].package, "version": found[0].version}
         for name, found in registrations("training").items()
         if name != IMAGES
+    }
+
+
+def _parts() -> dict[str, dict[str, str]]:
+    """Registered parts of the built-in training, ``networks/mine``; none is imported."""
+    return {
+        f"{group}/{name}": {"name": found[0].package, "version": found[0].version}
+        for field, group in GROUPS.items()
+        for name in registered_part_names(field)
+        for found in [registrations(group)[name]]
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from worker.config.parts import PART_FIELD
 from worker.config.training import FIXED_METRICS
 
 
@@ -115,11 +116,32 @@ def quantity(
         return Quantity(key, "", key.replace("_", " "), unit, is_declared=True)
     if known is not None:
         return known
+    if PART_FIELD.fullmatch(key):
+        return Quantity(key, "", _of_part(key))
     stem, slash, layer = key.partition("/")
     if slash and stem in _BY_KEY:
         whole = _BY_KEY[stem]
         return Quantity(key, whole.symbol, f"{whole.name}, {layer}", whole.unit, whole.is_fraction)
     return Quantity(key, "", key.replace("_", " "))
+
+
+_GREEK = dict(
+    zip(
+        "alpha beta gamma delta epsilon eps eta theta kappa lambda mu nu rho sigma tau phi".split(),
+        "αβγδεεηθκλμνρστφ",
+        strict=True,
+    )
+)
+
+
+def _of_part(key: str) -> str:
+    """``loss.gamma`` as "loss γ", ``optimizer.beta3`` as "optimizer β3": owner and symbol."""
+    owner, _, field = key.partition(".")
+    stem = field.rstrip("0123456789_")
+    letter = _GREEK.get(stem.lower())
+    if letter is None:
+        return f"{owner} {field.replace('_', ' ')}"
+    return f"{owner} {letter}{field[len(stem) :].strip('_')}"
 
 
 def is_of_layer(name: str) -> bool:

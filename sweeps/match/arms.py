@@ -1,23 +1,26 @@
 """The two sides of a match: an optimizer with its own fields, and what theory knows of it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator
 
 from ndadam.theory.along_schedule import Factor
 from ndadam.theory.prediction import OptimizerSetting, grid
 from sweeps.match.recorded_curve import RecordedCurve
 from sweeps.spec.model import SpecModel
 from sweeps.spec.validation_messages import explain
+from worker.config.parts import PART_FIELD
 from worker.config.train_config import (
     OPTIMIZER_FIELDS,
     FieldError,
     Fraction,
     LrSchedule,
+    Name,
     Optimizer,
     Rate,
+    refuse_unknown_optimizer,
 )
-from worker.config.trial_config import TrialConfig
+from worker.config.trial_config import TrialConfig, Value
 
 #: Steps at which a schedule is looked at: as many as it may have points.
 _LOOKED_AT = 1_000
@@ -40,18 +43,40 @@ class Arm(SpecModel):
 
     def fields(self) -> dict[str, Any]:
         """The optimizer's fields that were set, ``optimizer`` included."""
-        found = self.model_dump(include=set(Arm.model_fields))
+        found = self.model_dump(exclude={"curve"})
         return {k: v for k, v in found.items() if v is not None}
 
 
-class SourceArm(Arm):
-    """The optimizer to be matched: trained by the match, or recorded before."""
+def _field_of_optimizer(name: str) -> str:
+    if not name.startswith("optimizer.") or not PART_FIELD.fullmatch(name):
+        raise FieldError("", f"{name} is not a field here; remove it")
+    return name
 
+
+class SourceArm(Arm):
+    """The optimizer to be matched: trained by the match, or recorded before.
+
+    It may be one that a package registers, with fields of its own (``optimizer.rho``).
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[Annotated[str, AfterValidator(_field_of_optimizer)], Value]
+
+    optimizer: Name  # type: ignore[assignment]
     curve: RecordedCurve | None = Field(
         None,
         description="What the source did, recorded in a training that is over; none = the match "
         "trains it.",
     )
+
+    @field_validator("optimizer")
+    @classmethod
+    def _is_known(cls, optimizer: str) -> str:
+        try:
+            refuse_unknown_optimizer(optimizer)
+        except FieldError as error:
+            raise FieldError("", str(error)) from error
+        return optimizer
 
 
 def field_of(config: TrialConfig, name: str, default: Any) -> Any:
@@ -63,6 +88,8 @@ def field_of(config: TrialConfig, name: str, default: Any) -> Any:
 def setting_of(config: TrialConfig, *, open_rate: bool = False) -> OptimizerSetting:
     """What theory needs to know of a resolved config; vectors' decay only."""
     optimizer = field_of(config, "optimizer", "")
+    if optimizer not in OPTIMIZER_FIELDS:
+        return _setting_of_own(config, open_rate=open_rate)
     used = OPTIMIZER_FIELDS[optimizer]
     rate = field_of(config, "alpha_v" if optimizer == "ndadam" else "lr", None)
     decays = optimizer != "ndadam" and field_of(config, "decay_on", "all") in ("vectors", "all")
@@ -75,6 +102,27 @@ def setting_of(config: TrialConfig, *, open_rate: bool = False) -> OptimizerSett
         nesterov=bool(field_of(config, "nesterov", False)) and "nesterov" in used,
         betas=field_of(config, "betas", (0.9, 0.999)) if "betas" in used else (0.9, 0.999),
     )
+
+
+def _setting_of_own(config: TrialConfig, *, open_rate: bool) -> OptimizerSetting:
+    """What is known of an optimizer of a package: its curve must be measured.
+
+    That is what Adam without decay is to theory, whose name stands for all such.
+    """
+    beta1 = field_of(config, "betas", (field_of(config, "momentum", 0.0),))[0]
+    rate = field_of(config, "lr", None)
+    return OptimizerSetting("adam", lr=None if open_rate else rate, betas=(beta1, 0.999))
+
+
+def refuse_own_stationary(optimizer: str) -> None:
+    """Raise FieldError for the stationary rate of a source of which theory knows nothing."""
+    if optimizer not in OPTIMIZER_FIELDS:
+        raise FieldError(
+            "criterion",
+            "stationary needs a source whose stationary rate theory knows, and "
+            f"{optimizer!r} comes from a package; its curve as measured can be matched with "
+            "criterion least_squares, equal_rotation, equal_mean or schedule",
+        )
 
 
 def refuse_standing_still(factor: Factor, num_steps: int, field: str) -> None:

@@ -34,6 +34,7 @@ from sweeps.match.arms import (
     SourceArm,
     build_config,
     field_of,
+    refuse_own_stationary,
     refuse_standing_still,
     setting_of,
 )
@@ -51,6 +52,7 @@ from sweeps.spec.model import Label, Notes, SpecModel
 from sweeps.spec.sweep_spec import Budget, Resources
 from sweeps.spec.training_fields import (
     BaseConfig,
+    PartPackages,
     Training,
     known_training,
     without_unset_training,
@@ -130,6 +132,10 @@ class MatchSpec(SpecModel):
     limits: TrialLimits = Field(default_factory=TrialLimits, description="Limits of one trial.")
     package: Package | None = Field(
         None, description="Where a registered training comes from; set at submission."
+    )
+    parts: PartPackages = Field(
+        default_factory=dict,
+        description="Where registered parts of training images come from; set at submission.",
     )
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the match by."
@@ -412,6 +418,8 @@ class MatchSpec(SpecModel):
     def _it_can_end_well(self) -> Self:
         criterion, window = self.chosen_criterion(), self.chosen_window()
         source, target = self.source_setting, self.target_setting
+        if criterion == "stationary" and self.training == IMAGES:
+            refuse_own_stationary(self.source.optimizer)
         refuse_unmatchable(criterion, self.lr_schedule, self.warmup_steps, source, target)
         if self.calibration_steps is not None:
             refuse_short_calibration(

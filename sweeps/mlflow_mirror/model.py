@@ -39,9 +39,17 @@ def main(weights: str, folder: str) -> None:
     from worker.training.final_weights import load_network
 
     model, about = load_network(Path(weights))
-    height, width, channels = about["shape"]
     generator = torch.Generator().manual_seed(0)
-    example = torch.randn(EXAMPLES, channels, height, width, generator=generator)
+    if "shape" in about:
+        height, width, channels = about["shape"]
+        shape = (channels, height, width)
+        what = f"float32 images, channels first; {standardised(about)}"
+    else:
+        shape = tuple(about["data"]["shape"])
+        what = f"{about['dtype']} of shape {shape}, as data set {about['data']['name']} has them"
+    example = torch.randn(EXAMPLES, *shape, generator=generator)
+    if about.get("dtype", "float32") != "float32":
+        example = torch.zeros(EXAMPLES, *shape, dtype=getattr(torch, about["dtype"]))
     with torch.no_grad():
         logits = model(example)
     # A graph and its weights. A pickle, which is the default on Databricks, would name the modules
@@ -54,9 +62,9 @@ def main(weights: str, folder: str) -> None:
         input_example=example.numpy(),
         pip_requirements=[f"torch=={torch.__version__.partition('+')[0]}", "ndadam-sweeps"],
         metadata={
-            "input": f"float32 images, channels first; {standardised(about)}; output: logits",
+            "input": f"{what}; output: logits",
             "dataset": about["config"]["dataset"],
-            "input_norm": about["config"]["input_norm"],
+            "input_norm": about["config"].get("input_norm"),
         },
     )
 

@@ -196,12 +196,17 @@ def _try(
             found.resolved()
     except ValidationError as error:
         refused = explain(error)[0]
-        field = refused["path"].split(".")[0]
+        field = _field(refused["path"], {**base, **params})
         if field in base and field not in params:
             path = f"base.{field}"
         else:
             path = f"space.{field if field in params else next(iter(changed or params))}"
         raise FieldError(path, f"{_where(branch, params, field)}: {refused['reason']}") from error
+
+
+def _field(path: str, known: Mapping[str, Any]) -> str:
+    """Return the field of a refusal's path; the fields of parts have a dot in their names."""
+    return path if path in known else path.split(".")[0]
 
 
 def _where(branch: Branch, params: Mapping[str, Any], field: str) -> str:

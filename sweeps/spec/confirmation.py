@@ -25,6 +25,7 @@ _KEPT = {
     "space",
     "metrics",
     "package",
+    "parts",
     "resources",
     "concurrency",
     "limits",
@@ -108,7 +109,7 @@ def confirmation(
                 f"holds out validation images, and this one is {spec.training!r}"
             )
         base["validation_fraction"] = 0.0
-        objective["metric"] = "test_error"
+        objective["metric"] = _on_test_data(objective["metric"])
     values = spec.model_dump(mode="json", include=_KEPT) | {
         "name": f"confirm {sweep.name}"[:100],
         "notes": f"Confirms {len(points)} selected of sweep {sweep.id} on fresh seeds.",
@@ -122,6 +123,12 @@ def confirmation(
     if asked.comparison is not None:
         values["comparison"] = asked.comparison.model_dump(mode="json")
     return SweepSpec.model_validate(values)
+
+
+def _on_test_data(metric: str) -> str:
+    """Return the metric of the test set that stands in for one of the validation set."""
+    stem = metric.removeprefix("validation_")
+    return "test_error" if stem == metric else f"test_{stem}"
 
 
 def first_fresh_seed(sweep: Sweep, earlier: Sequence[Sweep]) -> int:

@@ -42,8 +42,11 @@ from sweeps.spec.model import MAX_TRIALS, Count, Label, Notes, Positive, SpecMod
 from sweeps.spec.text import load_spec_text
 from sweeps.spec.training_fields import (
     BaseConfig,
+    PartPackages,
     Training,
+    has_parts,
     known_training,
+    reported_metrics,
     without_unset_training,
 )
 from sweeps.spec.validation_messages import explain, in_words, shown
@@ -248,6 +251,11 @@ class SweepSpec(SpecModel):
     package: Package | None = Field(
         None, description="Where a registered training comes from; set at submission."
     )
+    parts: PartPackages = Field(
+        default_factory=dict,
+        description="Where registered parts of training images come from, by group and name; set "
+        "at submission.",
+    )
     tags: Annotated[list[Label], Field(max_length=50)] = Field(
         default_factory=list, description="Words to find the sweep by."
     )
@@ -288,13 +296,19 @@ class SweepSpec(SpecModel):
     def _without_what_older_specs_lack(
         self, handler: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
-        return without_unset_training(handler(self))
+        values = without_unset_training(handler(self))
+        if "base" in values and (self.parts or has_parts(self.base, self.space)):
+            # A part has defaults of its own: those of images, written out, would replace them.
+            values["base"] = self.base.model_dump(mode="json", exclude_unset=True)
+        return values
 
     def known_metrics(self) -> dict[str, MetricDeclaration]:
         """Return the metrics that the training declares, by name; {} where any may be reported."""
         if self.metrics or self.training == EXTERNAL:
             return self.metrics
-        found = FIXED_METRICS if self.training == IMAGES else load_training(self.training).metrics
+        if isinstance(self.base, TrainConfig):
+            return reported_metrics(self.base, self.space)
+        found = load_training(self.training).metrics
         return {name: MetricDeclaration.of(metric) for name, metric in found.items()}
 
     def branches(self) -> list[Branch]:
@@ -359,7 +373,7 @@ class SweepSpec(SpecModel):
 
     def _check_declarations(self) -> None:
         """Refuse what only some trainings can have."""
-        if self.training == IMAGES and self.metrics:
+        if self.training == IMAGES and self.metrics and not self.parts:
             raise FieldError(
                 "metrics",
                 "metrics are declared by training 'images' itself; remove them, got "
@@ -370,6 +384,12 @@ class SweepSpec(SpecModel):
                 "package",
                 f"package must be none for training {self.training!r}, which comes from no "
                 f"package; got {shown(self.package.name)}",
+            )
+        if self.training != IMAGES and self.parts:
+            raise FieldError(
+                "parts",
+                f"parts must be left out for training {self.training!r}: they are those of "
+                f"training 'images'; got {shown(list(self.parts))}",
             )
         if self.training != IMAGES and self.resources.trials_per_gpu > 1:
             raise FieldError(
@@ -423,7 +443,7 @@ class SweepSpec(SpecModel):
                 f"({names}), got {shown(metric)}",
             )
         asked = self.objective.direction
-        if self.training != IMAGES:
+        if self.training != IMAGES or metric not in FIXED_METRICS:
             fixed = FIXED_METRICS.get(metric)
             better = fixed.direction if fixed else known.direction if known else None
             if better not in (None, asked):
@@ -442,12 +462,11 @@ class SweepSpec(SpecModel):
             )
         if (
             isinstance(self.base, TrainConfig)
-            and metric == "validation_error"
+            and metric.startswith("validation_")
             and chooses
             and self.base.validation_fraction == 0
         ):
             raise FieldError(
                 "base.validation_fraction",
-                "base.validation_fraction must be above 0 for objective 'validation_error', "
-                "got 0.0",
+                f"base.validation_fraction must be above 0 for objective {metric!r}, got 0.0",
             )

@@ -1,15 +1,27 @@
-"""The fields of a spec that say what is trained: ``training``, and ``base`` by its class."""
+"""The fields of a spec that say what is trained: ``training``, ``base`` by its class, its parts."""
 
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo
 
+from sweeps.spec.declarations import MetricDeclaration, Package
+from sweeps.spec.domains import Choice, Domain
+from worker.config.part_declarations import METRIC_FIELDS, metrics_of
+from worker.config.parts import GROUPS, Part, is_registered, load_part
+from worker.config.registry import look_again
 from worker.config.train_config import TrainConfig
 from worker.config.training import EXTERNAL, IMAGES, config_class
 from worker.config.trial_config import FieldError, TrialConfig
 
 #: Name of a training.
 Training = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
+#: Group and name of a part (``networks/mine``) -> the package that it comes from.
+PartPackages = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[a-z]{4,20}/[^/]{1,100}$")], Package],
+    Field(max_length=200),
+]
 
 
 def known_training(training: str) -> str:
@@ -25,6 +37,9 @@ def _config_of_training(values: Any, info: ValidationInfo) -> TrialConfig:
     """Validate ``base`` by the class of the training, which stands before it."""
     # Where the training itself is refused, one sentence about it is enough.
     training = info.data.get("training", EXTERNAL)
+    if training == IMAGES:
+        for group in GROUPS.values():
+            look_again(group)
     return config_class(training).partial(values)
 
 
@@ -37,7 +52,65 @@ BaseConfig = Annotated[
 
 def without_unset_training(values: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a dumped spec what only own trainings have: older specs stay the same."""
-    for name, default in (("training", IMAGES), ("metrics", {}), ("package", None)):
+    for name, default in (("training", IMAGES), ("metrics", {}), ("package", None), ("parts", {})):
         if values.get(name) == default:
             values.pop(name, None)
     return values
+
+
+def has_parts(base: TrialConfig, space: Mapping[str, Domain]) -> bool:
+    """Whether a trial may have a part of a package. Imports none."""
+    if not isinstance(base, TrainConfig):
+        return False
+    return any(
+        field in ("metrics", "loss", "augmentation") or is_registered(field, value)
+        for field in GROUPS
+        for value in _values(base, space, field)
+    )
+
+
+def parts_named(
+    base: TrainConfig, space: Mapping[str, Domain], optimizers: tuple[str, ...] = ()
+) -> dict[str, Part]:
+    """Load every part of packages that a trial may have, by its key. Raises FieldError.
+
+    ``optimizers``: of a match, beside those of ``base``.
+    """
+    found: dict[str, Part] = {}
+    for field in GROUPS:
+        names = [*_values(base, space, field), *(optimizers if field == "optimizer" else ())]
+        for value in names:
+            for name in value if field == "metrics" else (value,):
+                if field in ("metrics", "loss", "augmentation") or is_registered(field, name):
+                    part = load_part(field, name)
+                    found[part.key] = part
+    return found
+
+
+def reported_metrics(
+    base: TrainConfig, space: Mapping[str, Domain]
+) -> dict[str, MetricDeclaration]:
+    """Return the metrics that every trial reports at its end, as its parts declare them."""
+    values = [_values(base, space, field) or [None] for field in METRIC_FIELDS]
+    found: dict[str, MetricDeclaration] | None = None
+    for chosen in product(*values):
+        named = dict(zip(METRIC_FIELDS, chosen, strict=True))
+        config = TrainConfig.model_validate({k: v for k, v in named.items() if v is not None})
+        mine = {name: MetricDeclaration.of(one) for name, one in metrics_of(config).items()}
+        if found is None:
+            found = mine
+        found = {name: one for name, one in found.items() if mine.get(name) == one}
+    return found or {}
+
+
+def _values(base: TrainConfig, space: Mapping[str, Domain], field: str) -> list[Any]:
+    """Return what a field may be in a trial; none is left out."""
+    return [value for value in _possible(base, space, field) if value is not None]
+
+
+def _possible(base: TrainConfig, space: Mapping[str, Domain], field: str) -> Iterator[Any]:
+    domain = space.get(field)
+    if domain is None or domain.when:
+        yield getattr(base, field)
+    if isinstance(domain, Choice):
+        yield from domain.values

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from worker.config.parts import is_registered
 from worker.config.train_config import TrainConfig
 from worker.data.prepared import DatasetInfo, dataset_info, default_home
 from worker.errors import WorkerError
@@ -46,7 +47,10 @@ class MemoryLedger:
         """Raise FieldError if the card cannot hold as many such trials as are asked for."""
         if self._card is None:
             return
-        config, info = _facts(task)
+        facts = _facts(task)
+        if facts is None:
+            return
+        config, info = facts
         check_memory(
             config,
             info,
@@ -59,10 +63,13 @@ class MemoryLedger:
         if self._card is None:
             return None
         try:
-            config, info = _facts(task)
+            facts = _facts(task)
         except (KeyError, TypeError, ValueError, WorkerError):
             # Its run will raise the error.
             return None
+        if facts is None:
+            return None
+        config, info = facts
         plan = memory_plan(config, info, measured=task.get("measurement") is not None)
         return None if plan is None else (config.dataset, plan)
 
@@ -74,7 +81,10 @@ class MemoryLedger:
         return CONTEXT + sum(images.values()) + choosing + own
 
 
-def _facts(task: dict[str, Any]) -> tuple[TrainConfig, DatasetInfo]:
+def _facts(task: dict[str, Any]) -> tuple[TrainConfig, DatasetInfo] | None:
+    """Config and data of a run; None for data of a package, of which nothing is known before."""
     config = TrainConfig.model_validate({**task["config"], "device": task["device"]}).resolved()
+    if is_registered("dataset", config.dataset):
+        return None
     home = Path(task["data_home"]) if task["data_home"] else default_home()
     return config, dataset_info(config.dataset, home)

@@ -157,10 +157,8 @@ def is_registered(field: str, name: str) -> bool:
 
 
 def _is_others(field: str, name: str) -> bool:
-    found = registrations(GROUPS[field]).get(name)
-    if not found:
-        return False
-    return found[0].package != OWN and name not in BUILT_IN.get(field, ())
+    found = registrations(GROUPS[field]).get(name, [])
+    return bool(found) and found[0].package != OWN and name not in BUILT_IN.get(field, ())
 
 
 _loaded: dict[tuple[str, str], Part] = {}

@@ -30,6 +30,8 @@ _ALIVE = 4
 _TRIED = 55
 #: Channels are padded for the matrix units, by this part at most beyond the next multiple.
 _CHANNELS, _PADDING = 16, 1.07
+#: Bytes of state for each weight, of SGD without momentum; of packages' optimizers not known.
+_STATE = {"sgd": 0, "adam": 8, "adamw": 8, "ndadam": 4}
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def memory_plan(
 
     ``measured``: every step is recorded (``worker.report``).
     """
-    if config.network != "wrn":
+    if config.network != "wrn" or config.optimizer not in _STATE:
         return None
     height, width, channels = info.shape
     stepwise = config.deterministic or measured
@@ -144,7 +146,7 @@ def check_memory(
 
 def _bytes_per_weight(config: TrainConfig, measured: bool) -> int:
     """Of one weight: itself, its gradient, a working copy, the optimizer's state, diagnostics."""
-    state = {"sgd": 4 if config.momentum else 0, "adam": 8, "adamw": 8, "ndadam": 4}
+    state = 4 if config.optimizer == "sgd" and config.momentum else _STATE[config.optimizer]
     working = 2 if config.precision == "bf16" else 4
     # Before a report each weight is copied, and with SGD the share of weight decay is followed.
     diagnostics = 8 if config.optimizer == "sgd" else 4
@@ -152,7 +154,7 @@ def _bytes_per_weight(config: TrainConfig, measured: bool) -> int:
     # decay's share and shadow moments; products of up to eight pairs of these; and in between the
     # tangents, with two numbers of their vectors repeated.
     diagnostics += 20 + 32 + 16 if measured else 0
-    return 4 + 4 + working + state[config.optimizer] + diagnostics
+    return 4 + 4 + working + state + diagnostics
 
 
 class _Shape:

@@ -16,6 +16,7 @@ from worker.atomic_file import whole_file
 from worker.config.part_declarations import DataFacts
 from worker.config.train_config import TrainConfig
 from worker.data.device_data import RunData
+from worker.data.own_data import OwnData
 
 if TYPE_CHECKING:
     from worker.training.run import Run
@@ -44,6 +45,8 @@ def save_weights(folder: Path, run: "Run") -> None:
         values["channel"] = None if channel is None else [v.tolist() for v in channel]
     if run.config.parts():
         values["data"] = asdict(facts)
+    if isinstance(run.data, OwnData):
+        values["dtype"] = str(run.data.test.inputs.dtype).removeprefix("torch.")
     buffer = io.BytesIO()
     torch.save(values, buffer)
     try:

@@ -257,7 +257,7 @@ class Run:
         """Evaluate errors on held-out images; None when the network's outputs are not finite."""
         data = self.data
         found: dict[str, float] = {}
-        spans = []
+        spans: list[tuple[str, Any, Tensor]] = []
         if len(data.validation_indices):
             spans.append(("validation_error", data.train, data.validation_indices))
         if self.config.test_evaluation == "curve" or self.step == self.length.num_steps:

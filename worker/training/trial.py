@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from worker.checkpoints.report_journal import ReportJournal
 from worker.checkpoints.stop_file import StopFile
 from worker.config.declared_config import DeclaredConfig
+from worker.config.parts import check_part_packages
 from worker.config.train_config import TrainConfig
 from worker.config.training import IMAGES, Training, check_package, load_training
 from worker.config.trial_config import TrialConfig
@@ -62,9 +63,10 @@ def trial_turns(
     """Run a trial and yield its reports, with turns between them if its training takes turns.
 
     ``task`` is the argument of ``worker.tune_trainable``. Optional keys: ``training`` (images),
-    ``package`` that it must come from, ``objective``, ``threads``, torch's for a run on a CPU
-    (0 = as they are), ``checkpoint_seconds`` between two checkpoints, ``stopped_by``, whose
-    requests to stop are obeyed, and ``measurement``. If ``stop`` is given, it decides when to stop
+    ``package`` that it must come from, ``parts``, where its parts must come from, ``objective``,
+    ``threads``, torch's for a run on a CPU (0 = as they are), ``checkpoint_seconds`` between two
+    checkpoints, ``stopped_by``, whose requests to stop are obeyed, and ``measurement``. If ``stop``
+    is given, it decides when to stop
     instead of these requests. An attempt that resumes first yields the reports of earlier attempts
     again. If there is no final report, a stop was requested and the checkpoint is kept.
     """
@@ -83,6 +85,8 @@ def _items(
     training = load_training(task.get("training", IMAGES))
     check_package(task.get("package"), training)
     config = _config(training, task)
+    if isinstance(config, TrainConfig):
+        check_part_packages(task.get("parts"), config.parts().values())
     with closing(ReportJournal(task["checkpoint_dir"])) as journal:
         yield from _attempt(task, training, config, journal, stop)
 

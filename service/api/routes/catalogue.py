@@ -1,11 +1,18 @@
-"""``/presets``, ``/datasets``, ``/optimizers``, ``/trainings``: what specs can name."""
+"""``/presets``, ``/datasets``, ``/optimizers``, ``/trainings``, ``/parts``: what specs can name."""
 
 from fastapi import APIRouter
 
 from service.contract.errors import answers
 from service.contract.inputs import SettingsDep
-from service.contract.outputs import DatasetOut, ListOut, OptimizerOut, PresetOut, TrainingOut
-from service.submission.own_training import described
+from service.contract.outputs import (
+    DatasetOut,
+    ListOut,
+    OptimizerOut,
+    PartOut,
+    PresetOut,
+    TrainingOut,
+)
+from service.submission.own_training import described, described_parts
 from sweeps.spec.presets import preset_names, read_preset
 from worker.config.train_config import OPTIMIZER_FIELDS, PUBLISHED
 from worker.config.training import training_names
@@ -29,7 +36,7 @@ def datasets(settings: SettingsDep) -> ListOut[DatasetOut]:
 
 @router.get("/optimizers", responses=answers())
 def optimizers() -> ListOut[OptimizerOut]:
-    """Optimizers with the fields they read and the published value of each by recipe."""
+    """Built-in optimizers with the fields they read and the published value of each by recipe."""
     return ListOut(items=[_optimizer(name) for name in OPTIMIZER_FIELDS])
 
 
@@ -37,6 +44,12 @@ def optimizers() -> ListOut[OptimizerOut]:
 def trainings() -> ListOut[TrainingOut]:
     """Trainings with the schema of their config and their metrics. Imports registered packages."""
     return ListOut(items=[described(name) for name in training_names()])
+
+
+@router.get("/parts", responses=answers())
+def parts() -> ListOut[PartOut]:
+    """Parts of training images that packages register, with their fields. Imports the packages."""
+    return ListOut(items=list(described_parts()))
 
 
 def _optimizer(name: str) -> OptimizerOut:

@@ -61,6 +61,7 @@ ROUTES = {
     ("get", "/api/v1/sweeps/{sweep_id}/views"): {200, 404},
     ("put", "/api/v1/sweeps/{sweep_id}/views/{name}"): {200, 404, 413, 415},
     ("delete", "/api/v1/sweeps/{sweep_id}/views/{name}"): {204, 404},
+    ("get", "/api/v1/parts"): {200},
 }
 
 

@@ -3,11 +3,12 @@
 import contextlib
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from worker.config import parts
 from worker.config import training as trainings
 from worker.config.registry import registrations
 
@@ -50,14 +51,23 @@ def write_package(
     name: str = "mine",
     module: str = "my_module",
     value: str = "",
+    registers: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a distribution with one module and one entry point, as pip would; return ``folder``."""
+    """Write a distribution with one module, as pip would; return ``folder``.
+
+    It has one entry point, or those that ``registers`` names: "networks/name" -> function.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{module}.py").write_text(textwrap.dedent(source), encoding="utf-8")
     info = folder / f"{package.replace('-', '_')}-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-    entry = f"[ndsweep.training]\n{name} = {value or f'{module}:train'}\n"
+    entries = registers or {f"training/{name}": "train"}
+    entry = "".join(
+        f"[ndsweep.{key.partition('/')[0]}]\n"
+        f"{key.partition('/')[2]} = {value or f'{module}:{function}'}\n"
+        for key, function in entries.items()
+    )
     (info / "entry_points.txt").write_text(entry)
     return folder
 
@@ -82,3 +92,4 @@ def on_path(*folders: Path) -> Iterator[None]:
 def _forget() -> None:
     registrations.cache_clear()
     trainings._loaded.clear()
+    parts._loaded.clear()
