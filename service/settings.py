@@ -69,6 +69,9 @@ class Settings(BaseSettings):
         description="Names under which the local MLflow server may be asked, with ports, comma "
         "between them; none = its own on loopback.",
     )
+    training_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = Field(
+        60.0, description="Seconds that the import of a training's package may take in the API."
+    )
     drivers: Annotated[int, Field(ge=1, le=64)] = Field(
         2, description="Sweeps that the runner drives at the same time."
     )

@@ -13,6 +13,7 @@ import uvicorn
 from service.api.app import create_app
 from service.api.http_protocol import Connection
 from service.settings import DEFAULT_PORT, Settings, SettingsError
+from service.submission import training_reader
 from service.supervision.ports import listen
 from sweeps.errors import StoreUnavailable
 from sweeps.store.store import Store
@@ -63,7 +64,9 @@ def run(settings: Settings, fd: int | None) -> None:
     )
     # uvicorn stops cleanly and then raises the signal again: to have stopped is no failure.
     set_by_signals(threading.Event())
+    training_reader.begin(settings.training_seconds)
     uvicorn.Server(config).run(sockets=[server])
+    training_reader.end()
     store.close()
 
 

@@ -427,9 +427,11 @@ class TrainingOut(Output):
     version: str | None
     #: Declared metrics by name.
     metrics: dict[str, DeclaredMetricOut]
-    #: JSON schema of its config.
+    #: JSON schema of its config; {} until it is known.
     config: dict[str, Any]
-    #: Why no spec can name it now; "" if one can.
+    #: "loading" while its package is imported; "error" where no spec can name it now.
+    state: Literal["ready", "loading", "error"]
+    #: Why no spec can name it now; "" if one can, or if that is not known yet.
     error: str
 
 

@@ -13,6 +13,7 @@ from service.submission.own_training import (
     of_runner,
     packages_that_workers_lack,
     parts_that_workers_lack,
+    rules_that_its_package_has,
     with_package,
 )
 from sweeps.cluster.capacity import ClusterShape, can_run, no_room
@@ -165,7 +166,7 @@ def refuse_what_cannot_run(spec: AnySpec, store: Store, settings: Settings) -> N
     )
     if isinstance(spec, SweepSpec) and spec.training == EXTERNAL:
         return  # its trials run wherever their agents are
-    checks = [_packages_that_workers_lack, _resources_that_never_come]
+    checks = [_rules_of_its_package, _packages_that_workers_lack, _resources_that_never_come]
     if spec.training == IMAGES:
         checks += [_data_sets_not_prepared, _corners_that_do_not_fit]
     for check in checks:
@@ -177,6 +178,10 @@ def _resources_that_never_come(spec: AnySpec, place: Place) -> Iterator[ApiError
     refusal = can_run(spec, place.shape)
     if refusal is not None:
         yield refused("ResourcesNeverFit", refusal.field, refusal.reason)
+
+
+def _rules_of_its_package(spec: AnySpec, place: Place) -> Iterator[ApiError]:
+    yield from rules_that_its_package_has(spec, stored_spec(spec))
 
 
 def _packages_that_workers_lack(spec: AnySpec, place: Place) -> Iterator[ApiError]:

@@ -4,10 +4,11 @@ That are trainings, and parts of the built-in one.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from service.contract.errors import ApiError, refused, refused_field
 from service.contract.outputs import DeclaredMetricOut, PartOut, TrainingOut
+from service.submission.training_reader import reader
 from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.sweep_spec import SweepSpec
@@ -21,6 +22,7 @@ from worker.config.training import (
     FIXED_METRICS,
     IMAGES,
     Metric,
+    Training,
     config_class,
     find_training,
     install,
@@ -37,26 +39,36 @@ def is_registered(training: str) -> bool:
 
 
 def described(name: str) -> TrainingOut:
-    """Return what a training declares; the reason where it cannot be imported."""
+    """Return what a training declares as far as it is known; the reason where it cannot be used.
+
+    Never waits where packages are imported by other processes.
+    """
     package = version = None
     metrics: Mapping[str, Metric] = FIXED_METRICS if name == IMAGES else {}
     config: dict[str, Any] = {}
     error = ""
+    state: Literal["ready", "loading", "error"] = "ready"
     try:
         if name != EXTERNAL:
             found = find_training(name)
             package, version = found.package, found.version
-        if is_registered(name):
-            metrics = load_training(name).metrics
-        config = config_class(name).model_json_schema()
+        training = _looked_at(name) if is_registered(name) else None
+        if training is not None:
+            metrics = training.metrics
+            config = training.config.model_json_schema()
+        elif is_registered(name):
+            state = "loading"
+        else:
+            config = config_class(name).model_json_schema()
     except FieldError as refusal:
-        error = str(refusal)
+        state, error = "error", str(refusal)
     return TrainingOut(
         name=name,
         package=package,
         version=version,
         metrics={key: DeclaredMetricOut.model_validate(one) for key, one in metrics.items()},
         config=config,
+        state=state,
         error=error,
     )
 
@@ -81,6 +93,29 @@ def described_parts() -> Iterator[PartOut]:
                 fields=fields,
                 error=error,
             )
+
+
+def _looked_at(name: str) -> Training | None:
+    """Return a registered training; None while another process reads it. Raises FieldError."""
+    look = reader()
+    return load_training(name) if look is None else look.look(find_training(name))
+
+
+def rules_that_its_package_has(
+    spec: SweepSpec | MatchSpec, stored: dict[str, Any]
+) -> Iterator[ApiError]:
+    """Yield what a package refuses by rules of its own, where another process imports it.
+
+    ``stored``: the spec as JSON values. A spec was held to types and ranges when it was read.
+    """
+    look = reader()
+    if look is None or not is_registered(spec.training):
+        return
+    try:
+        for one in look.broken_rules(spec, stored):
+            yield refused("ValidationError", one["path"], one["reason"])
+    except FieldError as error:
+        yield refused_field(error)
 
 
 def with_package(spec: Spec) -> Spec:

@@ -36,14 +36,15 @@ class DeclaredConfig(TrialConfig):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    #: The class of the package.
-    DECLARED: ClassVar[type]
+    #: The class of the package; None where it was described by a process that imported it.
+    DECLARED: ClassVar[type | None] = None
     #: Names of its fields.
-    NAMES: ClassVar[tuple[str, ...]]
+    NAMES: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
     def _declared_class_agrees(self) -> Self:
-        self.declared()
+        if self.DECLARED is not None:
+            self.declared()
         return self
 
     def declared(self) -> Any:
@@ -51,6 +52,7 @@ class DeclaredConfig(TrialConfig):
 
         Raises FieldError for values that the class itself refuses.
         """
+        assert self.DECLARED is not None
         values = {name: getattr(self, name) for name in self.NAMES}
         try:
             if issubclass(self.DECLARED, BaseModel):
@@ -165,11 +167,13 @@ def _fields(declared: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
 
 
 def _of_dataclass(field: "dataclasses.Field[Any]") -> Any:
-    described = field.metadata.get("description")
+    # What is written within Annotated stands, unless the field says something else.
+    about = field.metadata.get("description")
+    described = {} if about is None else {"description": about}
     if field.default_factory is not dataclasses.MISSING:
-        return Field(default_factory=field.default_factory, description=described)
+        return Field(default_factory=field.default_factory, **described)
     default = PydanticUndefined if field.default is dataclasses.MISSING else field.default
-    return Field(default, description=described)
+    return Field(default, **described)
 
 
 def _plain(field: FieldInfo) -> Any:

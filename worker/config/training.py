@@ -150,14 +150,28 @@ def config_class(training: str) -> type[TrialConfig]:
 
 
 _loaded: dict[str, Training] = {}
+#: Reads a registered training without importing its package here; None = it is imported.
+_reader: Callable[[Registered], Training] | None = None
+
+
+def read_trainings_with(reader: Callable[[Registered], Training] | None) -> None:
+    """Have packages read elsewhere from now on, in a process that must stay small and quick.
+
+    ``reader`` raises FieldError as ``load_training`` does. None: they are imported again.
+    """
+    global _reader
+    _reader = reader
 
 
 def load_training(name: str) -> Training:
-    """Import the training registered as ``name``.
+    """Import the training registered as ``name``, or have it read where a process says so.
 
     Raises FieldError with one sentence: for a name that nobody or several packages register, for
     an entry point that cannot be imported, for a function or config that is none.
     """
+    if _reader is not None:
+        look_again("training")
+        return _reader(find_training(name))
     if name not in _loaded:
         _loaded[name] = _load(find_training(name))
     return _loaded[name]

@@ -42,7 +42,10 @@ def optimizers() -> ListOut[OptimizerOut]:
 
 @router.get("/trainings", responses=answers())
 def trainings() -> ListOut[TrainingOut]:
-    """Trainings with the schema of their config and their metrics. Imports registered packages."""
+    """Trainings with the schema of their config and their metrics, as far as they are known.
+
+    Packages are imported by processes of their own; until then a training's state is "loading".
+    """
     return ListOut(items=[described(name) for name in training_names()])
 
 

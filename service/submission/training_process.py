@@ -1,0 +1,75 @@
+"""A process that imports the package of one training: ``python -m …training_process NAME SECONDS``.
+
+Prints what the training declares as a line of JSON, then answers a line for each spec on its input
+with the rules of the package that it breaks. Ends when its input does, or after minutes of silence.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from typing import Any
+
+from worker.config.described_config import describe
+from worker.config.training import find_training, load_training
+from worker.config.trial_config import FieldError
+
+#: Seconds without a request after which the memory of the package is given back.
+IDLE_SECONDS = 600.0
+#: Of a package's files, so many are looked at for changes.
+_MAX_FILES = 500
+
+
+def main(name: str, seconds: float) -> None:
+    """Read the training called ``name``; be gone where that takes much longer than ``seconds``."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a package prints is no answer
+    signal.alarm(int(seconds) + 10)
+    _send(answers, _described(name))
+    signal.alarm(0)
+    while select.select([0], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.readline()):
+        _send(answers, {"reasons": _broken_rules(**json.loads(line))})
+
+
+def _send(answers: Any, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _described(name: str) -> dict[str, Any]:
+    try:
+        found = describe(load_training(name))
+        top = find_training(name).entry.module.partition(".")[0]
+        return {"training": found, "files": _files(top)}
+    except FieldError as error:
+        return {"reason": str(error), "log": traceback.format_exc()}
+    except Exception as error:  # the package is not ours
+        reason = f"training {name!r} has a config that cannot be described: {error}"
+        return {"reason": reason[:500], "log": traceback.format_exc()}
+
+
+def _files(top: str) -> list[str]:
+    """The files of a package that were imported."""
+    mine = [m for n, m in list(sys.modules.items()) if n == top or n.startswith(f"{top}.")]
+    return [file for m in mine if (file := getattr(m, "__file__", None))][:_MAX_FILES]
+
+
+def _broken_rules(kind: str, spec: dict[str, Any]) -> list[Any]:
+    from pydantic import ValidationError
+
+    from sweeps.match.match_spec import MatchSpec
+    from sweeps.spec.sweep_spec import SweepSpec
+    from sweeps.spec.validation_messages import explain
+
+    model: type[MatchSpec] | type[SweepSpec] = MatchSpec if kind == "match" else SweepSpec
+    try:
+        model.model_validate(spec)
+    except ValidationError as error:
+        return explain(error)
+    return []
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))
