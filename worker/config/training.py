@@ -15,6 +15,7 @@ from worker.config.registry import (
     Registered,
     find,
     imported,
+    look_again,
     only_one,
     registered_names,
     registrations,
