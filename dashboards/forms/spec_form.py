@@ -95,7 +95,11 @@ def small_spec(spec: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any
     except ValidationError:
         # A spec of another version is shown unchanged; the check refuses what is wrong.
         return _without_empty(deepcopy(dict(spec)))
-    return known.model_dump(mode="json", exclude_defaults=True)
+    found = known.model_dump(mode="json", exclude_defaults=True)
+    if found.get("objectives"):
+        # It follows from them, and would contradict them once they are edited.
+        found.pop("objective", None)
+    return found
 
 
 def yaml_text(values: Any) -> str:
