@@ -100,6 +100,11 @@ SIZE_FIELDS = (
 )
 
 
+SEVERAL_OBJECTIVES = spec_field(
+    "objectives", "Several objectives", "in place of one: [{metric: a}, {metric: b}]", "flow"
+)
+
+
 def search_group(metrics: Mapping[str, Metric]) -> FieldGroup:
     """How points are chosen and judged, by one of the training's metrics; {} = by any name."""
     ends = {name: one.direction for name, one in metrics.items()}
@@ -131,7 +136,7 @@ def search_group(metrics: Mapping[str, Metric]) -> FieldGroup:
                 "value" if metrics else "text",
                 choices=tuple(metrics),
             ),
-            *(() if images else (direction,)),
+            *(() if images else (direction, SEVERAL_OBJECTIVES)),
         ),
     )
 

@@ -170,6 +170,24 @@ def test_what_was_typed_is_the_spec_and_opens_in_the_same_form(
     assert "base" not in yaml_of(html)
 
 
+def test_several_objectives_take_the_place_of_one(
+    form_client: TestClient, empty_store: Store
+) -> None:
+    sent = SENT | {"objective.metric": "", "objectives": "[{metric: gain}, {metric: loss}]"}
+    form_client.post("/sweeps/new", data={**sent, "action": "create"})
+    [sweep] = empty_store.list_sweeps().items
+    html = form_client.get(f"/sweeps/new?source={sweep.id}").text
+
+    assert [(one.metric, one.direction) for one in sweep.objectives] == [
+        ("gain", "maximize"),
+        ("loss", "minimize"),
+    ]
+    assert '"metric": "gain"' in unescape(value_of(html, "objectives"))
+    assert "<option selected>gain" not in control(html, "objective.metric")
+    wrong = form_client.post("/sweeps/validate", data=sent | {"objectives": "[{metric: x}]"}).text
+    assert "a single one, x, belongs in objective" in reason_at(wrong, "objectives")
+
+
 def test_a_varied_field_begins_with_its_own_range(form_client: TestClient) -> None:
     sent = SENT | {"space.1.field": "loss", "space.1.kind": "float", "space.1.low": "1"}
     html = form_client.post("/sweeps/new", data={**sent, "action": "step"}).text
