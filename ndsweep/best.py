@@ -31,7 +31,8 @@ class Best:
     mean: float
     sd: float | None
     n: int
-    #: "selected, optimistic", or "confirmed on fresh seeds".
+    #: "selected, optimistic", or "confirmed on fresh seeds"; "by the first objective alone" where
+    #: there are several.
     label: str
     _service: Service = field(repr=False)
 

@@ -33,6 +33,7 @@ SWEEP_PLOTS = {
     "parallel": Plot("plots/parallel"),
     "contour": Plot("plots/contour", takes=("x", "y")),
     "timeline": Plot("plots/timeline"),
+    "front": Plot("plots/front", takes=("x", "y")),
     "metric": Plot("trials/{trial}/plots/metric/{metric}", needs=("trial", "metric"), takes=_VIEW),
     "layers": Plot("trials/{trial}/plots/layers", needs=("trial",), takes=("quantity",)),
 }

@@ -8,6 +8,7 @@ for each column that has a unit; columns without one are pure numbers or names.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from service.contract.analysis import FrontOut
 from service.contract.outputs import MachineUseOut, PointOut, SweepOut, TrialCurvesOut, TrialOut
 from sweeps.figures.quantities import layer_order, quantity
 from sweeps.records import SweepState, TrialState, objective_of
@@ -36,7 +37,7 @@ FRACTION = "fraction (0 to 1)"
 
 def unit_of_metric(spec: Mapping[str, Any], name: str) -> str:
     """The unit in which a metric is stored; "" for a pure number or one that is not known."""
-    what = quantity(name, spec.get("metrics"))
+    what = quantity(name, spec.get("metrics"), spec.get("training") or IMAGES)
     return FRACTION if what.is_fraction else what.unit
 
 
@@ -95,6 +96,28 @@ def point_frame(
     unit = unit_of_metric(spec, objective_of(spec).metric)
     of_mean = dict.fromkeys(("mean", "sd", "low", "high"), unit) if unit else {}
     return _frame(columns, of_mean | _units(spec, columns))
+
+
+def front_frame(spec: Mapping[str, Any], front: FrontOut) -> "pandas.DataFrame":
+    """A row for each point of the front; see ``Sweep.front``."""
+    names = [one.metric for one in front.objectives]
+    columns: dict[str, Any] = {
+        "point": whole([point.point for point in front.points]),
+        "n": whole([point.values[names[0]].n for point in front.points]),
+    }
+    units: dict[str, Any] = {}
+    for name in names:
+        unit = unit_of_metric(spec, name)
+        for part in ("mean", "sd", "low", "high"):
+            column = f"{name}.{part}"
+            columns[column] = numbers([getattr(p.values[name], part) for p in front.points])
+            units |= {column: unit} if unit else {}
+    columns["is_distinct"] = typed([point.is_distinct for point in front.points])
+    columns |= _named("params", [point.params for point in front.points], spec.get("space") or {})
+    frame = _frame(columns, units | _units(spec, columns))
+    for key in ("hypervolume", "reference", "num_points", "num_reaching", "notes"):
+        frame.attrs[key] = getattr(front, key)
+    return frame
 
 
 def curve_frame(spec: Mapping[str, Any], trials: Iterable[TrialCurvesOut]) -> "pandas.DataFrame":

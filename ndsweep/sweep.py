@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ndsweep.best import Best, best_of
 from ndsweep.figures import drawn
-from ndsweep.frames import curve_frame, dynamics_frame, point_frame, trial_frame
+from ndsweep.frames import curve_frame, dynamics_frame, front_frame, point_frame, trial_frame
 from ndsweep.results import Analysis, Comparison, NothingToShow, analysis_of, compare
 from service.client.agents import Agent, AgentTrial
 from service.client.client import Client as Service
 from service.contract.outputs import SweepOut
+from sweeps.records import objectives_of
 
 if TYPE_CHECKING:
     import pandas
@@ -185,9 +186,15 @@ class Sweep:
     def best(self) -> Best:
         """The point with the best mean; ``best().load(model)`` loads the best trial's weights.
 
-        Raises NothingToShow before a point has a mean.
+        Raises NothingToShow before a point has a mean, and for a sweep with several objectives:
+        none of its points is best, and ``front()`` has those that no other one beats.
         """
         about = self.info
+        if len(names := [one.metric for one in objectives_of(about.spec)]) > 1:
+            raise NothingToShow(
+                f"sweep {self.id} has {len(names)} objectives ({', '.join(names)}), so no single "
+                "point is best: front() has those that no other one beats"
+            )
         if about.best is None:
             raise NothingToShow(
                 f"no point of {self.kind} {self.id} has a result yet (it is {about.state})"
@@ -195,6 +202,28 @@ class Sweep:
                 else f"match {self.id} has no best point: its result is in info.result"
             )
         return best_of(self.service, self.id, about.best)
+
+    def front(self) -> "pandas.DataFrame":
+        """The points that no other one beats in every objective, by means over seeds; a row each.
+
+        Columns: ``point``, ``n`` seeds, for each objective ``METRIC.mean``, ``.sd``, ``.low`` and
+        ``.high`` (95 % interval), ``is_distinct`` (shown to differ from every other point of the
+        front in some objective; NA where that was not asked), ``params.FIELD``.
+
+        ``attrs`` has ``units``, ``hypervolume``, its ``reference`` by metric, ``num_points`` with
+        means, ``num_reaching`` (points off the front whose intervals reach beyond it) and
+        ``notes``. Raises NothingToShow for a sweep with one objective, and before there is a front.
+        """
+        found = self.service.analysis(self.id).front
+        spec = self.info.spec
+        if found is None:
+            one = len(objectives_of(spec)) == 1
+            raise NothingToShow(
+                f"sweep {self.id} has one objective: best() is its best point"
+                if one
+                else f"sweep {self.id} has no front yet: its driver computes it from means"
+            )
+        return front_frame(spec, found)
 
     def analysis(self) -> Analysis:
         """Arms with intervals, their differences, sensitivity and importance, as data frames."""
@@ -215,9 +244,10 @@ class Sweep:
         Args:
             what: ``curves`` of the best points (``metric=``), ``sensitivity`` (``field=``),
                 ``importance``, ``variance``, ``parallel``, ``contour`` (``x=``, ``y=``),
-                ``timeline``; of a trial (``trial=``) ``metric`` (``metric=``) and ``layers``
-                (``quantity=``). Of a match: ``curves`` and ``layers``. Curves of metrics also take
-                what the page's buttons choose: ``x``, ``y``, ``smooth``.
+                ``timeline``, ``front`` (``x=``, ``y=``: two of several objectives); of a trial
+                (``trial=``) ``metric`` (``metric=``) and ``layers`` (``quantity=``). Of a match:
+                ``curves`` and ``layers``. Curves of metrics also take what the page's buttons
+                choose: ``x``, ``y``, ``smooth``.
             options: As named above.
 
         Raises:

@@ -13,6 +13,7 @@ from service.contract.outputs import PointOut, SweepOut
 from sweeps.analysis.formatting import NOTHING, Mean, estimate_text, metric_title, word
 from sweeps.figures.quantities import quantity
 from sweeps.records import objective_of
+from worker.config.training import IMAGES
 
 #: Seconds between two updates of the table at least.
 PAUSE = 1.0
@@ -90,7 +91,7 @@ def _share(sweep: SweepOut, done: int, tally: TrialCounts | None) -> float:
 
 def _leaderboard(spec: Mapping[str, Any], points: Sequence[PointOut]) -> str:
     metric = objective_of(spec).metric
-    unit = quantity(metric, spec.get("metrics")).unit
+    unit = quantity(metric, spec.get("metrics"), spec.get("training") or IMAGES).unit
     found = [point for point in points if point.mean is not None]
     if not found:
         return ""

@@ -3,7 +3,7 @@
 A record is a value: nothing that comes back from the store changes later.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -78,6 +78,8 @@ class SweepObjective:
 
     metric: str
     direction: Direction
+    #: Of one of several: where the hypervolume is measured from, None = the worst point.
+    reference: float | None = None
 
     @property
     def is_maximized(self) -> bool:
@@ -101,6 +103,15 @@ def objective_of(spec: Mapping[str, Any]) -> SweepObjective:
     return SweepObjective(
         asked.get("metric", "validation_error"), asked.get("direction", "minimize")
     )
+
+
+def objectives_of(spec: Mapping[str, Any]) -> tuple[SweepObjective, ...]:
+    """Return all objectives of a stored spec: one, or several of which the first is its own."""
+    several = tuple(
+        SweepObjective(one["metric"], one.get("direction", "minimize"), one.get("reference"))
+        for one in spec.get("objectives") or ()
+    )
+    return several or (objective_of(spec),)
 
 
 @dataclass(frozen=True)
@@ -211,6 +222,16 @@ class Sweep:
     def objective(self) -> SweepObjective:
         """What decides which point is best. A match has none; see ``objective_of``."""
         return objective_of(self.spec)
+
+    @property
+    def objectives(self) -> tuple[SweepObjective, ...]:
+        """All of them, ``objective`` first; one alone unless the search is for a front."""
+        return objectives_of(self.spec)
+
+    @property
+    def has_front(self) -> bool:
+        """Whether there are several objectives, so that no single point is best."""
+        return len(self.objectives) > 1
 
     @property
     def training(self) -> str:
@@ -373,6 +394,10 @@ class Trial:
     attempts: tuple[Attempt, ...] = field(default=())
     #: Of all attempts together.
     usage: MachineUse = NOT_MEASURED
+
+    def values_of(self, objectives: Sequence[str]) -> tuple[float | None, ...]:
+        """Return the last value of each objective, the sweep's own first; None = never finite."""
+        return self.objective, *(self.metrics.get(name) for name in objectives[1:])
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ def trainable(params: dict[str, Any]) -> None:
     ``params["task"]`` holds ``config`` (a stored config), ``device``, ``measurement`` (or None),
     ``checkpoint_dir``, ``stopped_by``, ``data_home``, ``log_path``, and optionally ``training``
     (its name; default: images), ``package`` (that it must come from), ``parts`` (where its parts
-    must come from), ``objective`` ({"metric", "direction"}; default: the smallest validation_error)
-    and ``trials_per_gpu``, how many share a card (1). What Tune gets is
+    must come from), ``objective`` ({"metric", "direction"}; default: the smallest
+    validation_error), ``objectives`` (the names of several, all of which must be finite) and
+    ``trials_per_gpu``, how many share a card (1). What Tune gets is
     ``{"report": Report as JSON values, "objective": a finite number}``, with reports that were made
     shortly before it in ``"before"``, if there are any; or ``{"silent": True, "objective": …}``
     when nothing has come for a second, so that Tune passes on what it holds back. The function

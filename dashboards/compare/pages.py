@@ -10,8 +10,8 @@ from dashboards.compare.plots import difference_plot
 from dashboards.compare.view import (
     arm_curves,
     compare_values,
+    compared_quantity,
     config_values,
-    declared_metrics,
     refs_of,
 )
 from dashboards.plots.answers import Form, plot_answer
@@ -20,7 +20,6 @@ from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep
 from sweeps.analysis.comparison import MAX_ARMS
-from sweeps.figures.quantities import quantity
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -65,7 +64,7 @@ def curves_plot(
 ) -> Response:
     """Curves of all compared arms."""
     refs = refs_of(arm)
-    what = quantity(metric, declared_metrics(store, refs))
+    what = compared_quantity(store, refs, metric)
     plot = learning_curves(what, arm_curves(store, refs, metric))
     empty = f"None of these has reported its {what.name}."
     return plot_answer(plot, form, file_name="compared-curves", empty=empty)

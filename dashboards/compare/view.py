@@ -1,7 +1,7 @@
 """What the page that compares sweeps, points and trials shows, and the curves of each arm."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +16,7 @@ from dashboards.wording.formatting import (
     with_unit,
 )
 from dashboards.wording.pair_note import pair_note
-from dashboards.wording.sweep_facts import objective_metric, settings_text
+from dashboards.wording.sweep_facts import objective_metric, settings_text, training_of
 from sweeps.analysis.compared_arms import ArmRef
 from sweeps.analysis.comparison import MAX_ARMS, ComparisonSpec, compare
 from sweeps.analysis.formatting import NOTHING
@@ -117,27 +117,27 @@ def compare_values(store: Store, refs: Sequence[Ref], metric: str) -> dict[str, 
         found = compare(store, ComparisonSpec(arms=[ref.arm() for ref in refs]))
     except (SweepStateConflict, FieldError, ValueError) as error:
         return values | {"problem": str(error)}
-    return values | _found(found, declared_metrics(store, refs))
+    return values | _found(found, compared_quantity(store, refs, found["metric"]), sweeps)
 
 
-def declared_metrics(store: Store, refs: Sequence[Ref]) -> dict[str, dict[str, Any]]:
-    """Metrics that the things to compare declare; without those of which units differ."""
+def compared_quantity(store: Store, refs: Sequence[Ref], metric: str) -> Quantity:
+    """A metric with the unit that the things to compare declare, if it is the same for all."""
     found: dict[str, dict[str, Any]] = {}
-    unlike = set()
+    unlike, sweeps = set(), list[Sweep]()
     for one in dict.fromkeys(ref.sweep for ref in refs):
         try:
-            declared = store.get_sweep(one).metrics
+            sweeps.append(store.get_sweep(one))
         except SweepsError:
             # Deleted since the page was opened.
             continue
-        for name, about in declared.items():
+        for name, about in sweeps[-1].metrics.items():
             if found.setdefault(name, about).get("unit") != about.get("unit"):
                 unlike.add(name)
-    return {name: about for name, about in found.items() if name not in unlike}
+    declared = {name: about for name, about in found.items() if name not in unlike}
+    return quantity(metric, declared, training_of(sweeps))
 
 
-def _found(found: dict[str, Any], declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    metric = quantity(found["metric"], declared)
+def _found(found: dict[str, Any], metric: Quantity, sweeps: Mapping[str, Sweep]) -> dict[str, Any]:
     labels = [arm["label"] for arm in found["arms"]]
     differing = Differing(
         labels,
@@ -145,6 +145,7 @@ def _found(found: dict[str, Any], declared: dict[str, dict[str, Any]]) -> dict[s
             (row["field"], [config_value(row["values"][label]) for label in labels])
             for row in found["differing_fields"]
         ],
+        training_of(sweeps.values()),
     )
     mixed = [
         (row["what"], [", ".join(row["values"][label]) or NOTHING for label in labels])
@@ -153,7 +154,7 @@ def _found(found: dict[str, Any], declared: dict[str, dict[str, Any]]) -> dict[s
     smallest = found["detectable_difference"]
     return {
         "compared": metric,
-        "arms": [_arm_line(metric, arm) for arm in found["arms"]],
+        "arms": [_arm_line(metric, arm, sweeps[arm["sweep"]].training) for arm in found["arms"]],
         "differences": [difference(metric, row) for row in found["differences"]],
         "unlike": [(f"{r['a']} − {r['b']}", r["reason"]) for r in found["not_comparable"]],
         "differing": differing,
@@ -164,7 +165,7 @@ def _found(found: dict[str, Any], declared: dict[str, dict[str, Any]]) -> dict[s
     }
 
 
-def _arm_line(metric: Quantity, arm: dict[str, Any]) -> ArmLine:
+def _arm_line(metric: Quantity, arm: dict[str, Any], training: str) -> ArmLine:
     lost = ", ".join(f"{count} {state}" for state, count in sorted(arm["lost"].items()))
     point = "" if arm["point"] is None else f"?point={arm['point']}#trials-title"
     return ArmLine(
@@ -173,7 +174,7 @@ def _arm_line(metric: Quantity, arm: dict[str, Any]) -> ArmLine:
         value=mean_text(metric, arm["mean"], arm["low"], arm["high"]),
         n=arm["n"],
         selected=arm["selected"],
-        settings=settings_text(arm["params"]),
+        settings=settings_text(arm["params"], training),
         lost=lost,
     )
 
@@ -206,9 +207,11 @@ def _points(what: Quantity, value: float) -> str:
     return with_unit(what, number(value, 2))
 
 
-def _metrics(store: Store, sweeps: dict[str, Any]) -> list[tuple[str, str]]:
+def _metrics(store: Store, sweeps: Mapping[str, Sweep]) -> list[tuple[str, str]]:
     names = dict.fromkeys(name for one in sweeps for name in store.metric_names(one))
-    return [(name, quantity(name).name) for name in sorted(names, key=lambda n: ("/" in n, n))]
+    training = training_of(sweeps.values())
+    ordered = sorted(names, key=lambda name: ("/" in name, name))
+    return [(name, quantity(name, training=training).name) for name in ordered]
 
 
 def _address(refs: Sequence[Ref]) -> str:
@@ -257,6 +260,7 @@ def config_values(store: Store, refs: Sequence[Ref]) -> dict[str, Any]:
     A point, or the best point of a sweep, stands for itself with the config of its first trial.
     """
     configs: dict[str, dict[str, Any]] = {}
+    sweeps: list[Sweep] = []
     links: list[tuple[str, str]] = []
     for ref in refs:
         sweep = store.get_sweep(ref.sweep)
@@ -266,8 +270,9 @@ def config_values(store: Store, refs: Sequence[Ref]) -> dict[str, Any]:
         name = f"{sweep.name}, trial {trial.number} (point {trial.point}, seed {trial.seed})"
         if name not in configs:
             configs[name] = trial.config
+            sweeps.append(sweep)
             links.append((name, f"/sweeps/{sweep.id}/trials/{trial.number}"))
-    differing = differing_fields(configs)
+    differing = differing_fields(configs, training_of(sweeps))
     first, *others = configs.values() or [{}]
     alike = [f for f, v in first.items() if all(f in one and one[f] == v for one in others)]
     return {

@@ -1,5 +1,6 @@
 """Fields of the two forms, new sweep and new match: its place in a spec, and its label."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,11 +11,13 @@ from pydantic_core import PydanticUndefined
 from dashboards.web.posted_form import control_id
 from dashboards.wording.formatting import caption, config_value
 from ndadam.theory.prediction import CRITERIA, Level
-from sweeps.spec.sweep_spec import IMAGE_OBJECTIVES, Sampler
+from sweeps.records import Direction
+from sweeps.spec.sweep_spec import Sampler
 from worker.config.registry import registered_names
 from worker.config.train_config import Optimizer, Recipe, TrainConfig
+from worker.config.training import FIXED_METRICS, Metric
 
-FieldKind = Literal["text", "long", "words", "value", "choice"]
+FieldKind = Literal["text", "long", "words", "value", "flow", "choice"]
 
 
 @dataclass(frozen=True)
@@ -25,17 +28,27 @@ class FormField:
     path: str
     label: Markup
     #: ``text`` and ``long`` are kept as typed, ``words`` are separated by commas, a ``value`` is
-    #: read as YAML reads it, a ``choice`` is one of ``choices``.
+    #: read as YAML reads it, a ``flow`` is such a value or a list, a ``choice`` is one of
+    #: ``choices``; values may have choices too.
     kind: FieldKind = "value"
     choices: tuple[str, ...] = ()
     hint: str = ""
+    #: What an empty control stands for; None = the default of the spec or of the images' config.
+    unset: str | None = None
 
     def default(self, spec: type[BaseModel]) -> str:
         """The default in this kind of spec; "" if it depends on other fields."""
+        if self.unset is not None:
+            return self.unset
         owner, _, name = self.path.rpartition(".")
         model = TrainConfig if owner == "base" else spec if not owner else None
         known = model.model_fields[name].default if model is not None else None
         return "" if known is None or known is PydanticUndefined else config_value(known)
+
+    @property
+    def can_be_null(self) -> bool:
+        """Whether null is a value of its own: an empty control stands for another."""
+        return self.kind in ("value", "flow") and self.unset not in (None, "", "none")
 
     @property
     def id(self) -> str:
@@ -86,6 +99,69 @@ SIZE_FIELDS = (
     config_field("base", "widen_factor", "wrn: groups of 16k, 32k, 64k channels; mlp: 64k units"),
 )
 
+
+SEVERAL_OBJECTIVES = spec_field(
+    "objectives", "Several objectives", "in place of one: [{metric: a}, {metric: b}]", "flow"
+)
+
+
+def search_group(metrics: Mapping[str, Metric]) -> FieldGroup:
+    """How points are chosen and judged, by one of the training's metrics; {} = by any name."""
+    ends = {name: one.direction for name, one in metrics.items()}
+    images = metrics == FIXED_METRICS
+    hint = "; ".join(f"{name}: {end or 'no direction declared'}" for name, end in ends.items())
+    direction = spec_field(
+        "objective.direction",
+        "Which end is better",
+        "as declared if unset" if metrics else "minimize if unset",
+        choices=get_args(Direction),
+    )
+    return FieldGroup(
+        "Search",
+        (
+            spec_field("sampler", "Sampler", "", choices=get_args(Sampler)),
+            spec_field("num_points", "Points", "unset: the whole grid"),
+            spec_field("replicates", "Seeds per point", "3 or more give useful intervals"),
+            spec_field(
+                "scheduler.kind",
+                "Pruning",
+                f"none if unset; whole points{', per optimizer' if images else ''}",
+                choices=("asha", "median"),
+            ),
+            spec_field("scheduler.min_steps", "Steps before pruning"),
+            spec_field(
+                "objective.metric",
+                "Objective",
+                "validation_error if unset" if images else hint,
+                "value" if metrics else "text",
+                choices=tuple(metrics),
+            ),
+            *(() if images else (direction, SEVERAL_OBJECTIVES)),
+        ),
+    )
+
+
+_OF_CARDS = spec_field(
+    "resources.trials_per_gpu", "Trials per GPU", "up to 8 side by side, 1 if unset"
+)
+
+
+def resources_group(*of_images: FormField) -> FieldGroup:
+    """What a trial occupies and where the sweep ends."""
+    return FieldGroup(
+        "Resources and limits",
+        (
+            spec_field("resources.cpus", "CPU cores per trial", "1 if unset"),
+            spec_field("resources.gpus", "GPUs per trial", "1, or a share of one"),
+            *of_images,
+            spec_field("concurrency", "Trials at once", "unset: as many as fit"),
+            spec_field("budget.trials", "At most trials"),
+            spec_field("budget.gpu_hours", "At most GPU time (h)"),
+            spec_field("budget.wall_seconds", "At most time (s)"),
+        ),
+    )
+
+
 GROUPS = (
     NAME_GROUP,
     FieldGroup(
@@ -117,45 +193,12 @@ GROUPS = (
             config_field("base", "weight_decay", "published value if unset"),
         ),
     ),
-    FieldGroup(
-        "Search",
-        (
-            spec_field("sampler", "Sampler", "", choices=get_args(Sampler)),
-            spec_field("num_points", "Points", "unset: the whole grid"),
-            spec_field("replicates", "Seeds per point", "3 or more give useful intervals"),
-            spec_field(
-                "scheduler.kind",
-                "Pruning",
-                "none if unset; whole points, per optimizer",
-                choices=("asha", "median"),
-            ),
-            spec_field("scheduler.min_steps", "Steps before pruning"),
-            spec_field(
-                "objective.metric",
-                "Objective",
-                "validation_error if unset",
-                choices=IMAGE_OBJECTIVES,
-            ),
-        ),
-    ),
-    FieldGroup(
-        "Resources and limits",
-        (
-            spec_field("resources.cpus", "CPU cores per trial", "1 if unset"),
-            spec_field("resources.gpus", "GPUs per trial", "1, or a share of one"),
-            spec_field(
-                "resources.trials_per_gpu", "Trials per GPU", "up to 8 side by side, 1 if unset"
-            ),
-            spec_field("concurrency", "Trials at once", "unset: as many as fit"),
-            spec_field("budget.trials", "At most trials"),
-            spec_field("budget.gpu_hours", "At most GPU time (h)"),
-            spec_field("budget.wall_seconds", "At most time (s)"),
-        ),
-    ),
+    search_group(FIXED_METRICS),
+    resources_group(_OF_CARDS),
 )
 
-#: Groups above the varied fields.
-ABOVE = 3
+#: Groups above the varied fields, and of these in the form of a training of one's own.
+ABOVE, OWN_ABOVE = 3, 2
 
 #: Fields that a sweep can vary, those of the paper first.
 VARIED = tuple(

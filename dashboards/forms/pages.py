@@ -3,14 +3,15 @@
 import hashlib
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from dashboards.forms.fields import DATASET, KIND_CELLS, VARIED
-from dashboards.forms.shapes import MATCH, SWEEP, FormShape
+from dashboards.forms.fields import DATASET, KIND_CELLS
+from dashboards.forms.shapes import MATCH, SWEEP, FormShape, offered_trainings, shape_of
 from dashboards.forms.spec_form import (
     FormValues,
     UnreadableRest,
@@ -28,6 +29,7 @@ from dashboards.wording.sweep_facts import StoreDep
 from sweeps.spec.presets import preset_names, read_preset
 from sweeps.spec.validation_messages import FieldReason
 from sweeps.store.store import Store
+from worker.config.trial_config import FieldError
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -42,13 +44,24 @@ def _provided(request: Request) -> Submitting | None:
 SubmittingDep = Depends(_provided)
 
 
-def _asked_shape(request: Request) -> FormShape:
+def _of_address(request: Request) -> FormShape:
     """The form that belongs to the address of a route below."""
     path: str = request.scope["route"].path
     return MATCH if path.startswith(MATCH.place) else SWEEP
 
 
-ShapeDep = Depends(_asked_shape)
+def _asked_shape(request: Request, training: str = "") -> FormShape:
+    """The form of the address, for the training of its query."""
+    shape = _of_address(request)
+    return shape_of(training) if shape is SWEEP else shape
+
+
+def _sent_shape(request: Request, sent: dict[str, str] = SentDep) -> FormShape:
+    """The form that was sent: it names its training."""
+    return _asked_shape(request, sent.get("training", ""))
+
+
+ShapeDep, SentShapeDep = Depends(_asked_shape), Depends(_sent_shape)
 
 
 @router.get("/sweeps/new")
@@ -75,6 +88,7 @@ def new_spec(
         spec, origin = found.spec, f"preset {preset}"
     elif source:
         recorded = store.get_sweep(source)
+        shape = _of_spec(shape, recorded.spec)
         filled = shape.filled_from(recorded)
         if filled is None:
             return RedirectResponse(f"/sweeps/new?source={recorded.id}", status_code=307)
@@ -87,7 +101,7 @@ def new_spec(
 @router.post("/matches/new")
 def change_or_create(
     request: Request,
-    shape: FormShape = ShapeDep,
+    shape: FormShape = SentShapeDep,
     sent: dict[str, str] = SentDep,
     submitting: Submitting | None = SubmittingDep,
 ) -> Response:
@@ -97,7 +111,7 @@ def change_or_create(
     form, action, key = sent_form(sent, shape.fields), sent.get("action", ""), sent.get("key", "")
     origin = sent.get("origin", "")
     if action != "create":
-        changed = _changed(shape, form, action)
+        shape, changed = _changed(shape, form, action)
         return _form_page(shape, submitting, changed, origin=origin, key=key)
     try:
         spec = spec_of(form, shape.fields)
@@ -117,7 +131,7 @@ def change_or_create(
 @router.post("/sweeps/validate")
 @router.post("/matches/validate")
 def check(
-    shape: FormShape = ShapeDep,
+    shape: FormShape = SentShapeDep,
     sent: dict[str, str] = SentDep,
     submitting: Submitting | None = SubmittingDep,
 ) -> Response:
@@ -150,26 +164,35 @@ def _led_to(address: str, request: Request) -> Response:
     return RedirectResponse(address, status_code=303)
 
 
-def _changed(shape: FormShape, form: FormValues, action: str) -> FormValues:
-    """Carry out a button, then move values of the YAML that have a control into it."""
+def _of_spec(shape: FormShape, spec: Mapping[str, Any]) -> FormShape:
+    """The form of a spec's training; where there is none, the same form refuses the training."""
+    if not shape.varies:
+        return shape
+    try:
+        return shape_of(str(spec.get("training") or ""))
+    except FieldError:
+        return shape
+
+
+def _changed(shape: FormShape, form: FormValues, action: str) -> tuple[FormShape, FormValues]:
+    """Carry out a button, then move values of the YAML that have a control into it.
+
+    The YAML may name another training, whose form then takes the place of this one.
+    """
     verb, _, index = action.partition("-")
     rows = [row for row in form.rows if row.get("field")]
     if verb == "remove" and index.isdigit():
         rows = [row for at, row in enumerate(form.rows) if at != int(index) and row.get("field")]
-    added: list[dict[str, str]] = []
-    if verb == "add":
-        taken = {row["field"] for row in rows}
-        free = next(name for name in VARIED if name not in taken)
-        kind = "choice" if free == "optimizer" else "float"
-        added = [{"field": free, "kind": kind, "log": "on" if kind == "float" else ""}]
-    form = replace(form, rows=rows)
+    form = replace(form, rows=[shape.fitted(row) for row in rows])
     try:
         spec = spec_of(form, shape.fields)
-        stepped = form_of(spec, shape.fields, varies=shape.varies)
+        shape = _of_spec(shape, spec)
+        form = form_of(spec, shape.fields, varies=shape.varies)
     except UnreadableRest:
-        # Kept as typed, so that the user can correct it.
-        stepped = form
-    return replace(stepped, rows=[*stepped.rows, *added])
+        pass  # Kept as typed, so that the user can correct it.
+    if verb == "add":
+        form = replace(form, rows=[*form.rows, shape.new_row([row["field"] for row in form.rows])])
+    return shape, form
 
 
 def _checked(shape: FormShape, submitting: Submitting, form: FormValues) -> Checked:
@@ -198,12 +221,17 @@ def _form_page(
         title=f"New {shape.kind}",
         section=shape.place.removeprefix("/"),
         shape=shape,
-        presets=[p for p in map(read_preset, preset_names()) if p.kind == shape.kind],
+        presets=[
+            preset
+            for preset in map(read_preset, preset_names())
+            if preset.kind == shape.kind and not shape.own
+        ],
+        trainings=offered_trainings(shape.training) if shape.varies else [],
         origin=origin,
         key=key[:64] or secrets.token_urlsafe(12),
         dataset_path=DATASET,
         datasets=submitting.datasets(),
-        varied=VARIED,
+        varied=shape.varied,
         kind_cells=KIND_CELLS,
         form=form,
         oob=False,

@@ -1,22 +1,34 @@
-"""The two forms that submit a spec, of a sweep and of a match; they differ in their fields.
+"""The forms that submit a spec, of a sweep by its training and of a match; their fields differ.
 
 Also builds the form of a sweep around a match's result: the target at the matched rate, and the
 rate varied.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from markupsafe import Markup
 from pydantic import BaseModel
 
-from dashboards.forms.fields import ABOVE, GROUPS, MATCH_GROUPS, FieldGroup, FormField
-from dashboards.forms.spec_form import small_spec
+from dashboards.forms.fields import (
+    ABOVE,
+    GROUPS,
+    MATCH_GROUPS,
+    OWN_ABOVE,
+    VARIED,
+    FieldGroup,
+    FormField,
+)
+from dashboards.forms.own_fields import OwnField, own_fields, own_groups
+from dashboards.forms.spec_form import shown_value, small_spec
 from dashboards.match.view import rate_name_of
 from sweeps.match.match_spec import MatchSpec
 from sweeps.match.result import matched_rate
 from sweeps.records import Kind, Sweep
 from sweeps.spec.sweep_spec import SweepSpec
+from worker.config.training import EXTERNAL, IMAGES, training_names
 
 #: Half and double the matched rate: wide enough to see the optimum, narrow enough to resolve it.
 SPREAD = 2.0
@@ -79,6 +91,12 @@ class FormShape:
     above: int
     #: What an empty form begins with.
     starter: dict[str, Any]
+    #: What a sweep's trials run; "" in a match, whose form is the same for all.
+    training: str = ""
+    #: Fields that can vary, those of the paper first; () = any.
+    varied: tuple[str, ...] = ()
+    #: What is known of the fields of a training of one's own.
+    own: Mapping[str, OwnField] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -93,7 +111,31 @@ class FormShape:
     @cached_property
     def fields(self) -> dict[str, FormField]:
         """Path -> control."""
-        return {field.path: field for group in self.groups for field in group.fields}
+        found = {one.path: one for group in self.groups for one in group.fields}
+        if self.training not in ("", IMAGES):
+            found["training"] = FormField("training", Markup("Training"), "text")
+        return found
+
+    @property
+    def condition_example(self) -> str:
+        """A condition under which a field varies; "" where no field has choices."""
+        if self.training in ("", IMAGES):
+            return "optimizer: [ndadam]"
+        chosen = (one for one in self.own.values() if one.choices)
+        return next((f"{one.name}: [{shown_value(one.choices[0])}]" for one in chosen), "")
+
+    def new_row(self, taken: Collection[str]) -> dict[str, str]:
+        """Cells of one more varied field: the first that does not vary yet."""
+        name = next((name for name in self.varied if name not in taken), "")
+        if name in self.own:
+            return self.own[name].row()
+        kind = "choice" if name == "optimizer" and not self.own else "float"
+        return {"field": name, "kind": kind, "log": "on" if kind == "float" else ""}
+
+    def fitted(self, row: dict[str, str]) -> dict[str, str]:
+        """A row of a varied field as it was sent; see ``OwnField.fitted``."""
+        own = self.own.get(row.get("field", ""))
+        return row if own is None else own.fitted(row)
 
     def filled_from(self, source: Sweep) -> dict[str, Any] | None:
         """The spec that a form begins with when a record is edited; None if it cannot be edited."""
@@ -116,7 +158,39 @@ SWEEP = FormShape(
         "num_points": 12,
         "replicates": 3,
     },
+    training=IMAGES,
+    varied=VARIED,
 )
+
+
+def shape_of(training: str) -> FormShape:
+    """The form of a sweep of a training; "" means images.
+
+    Raises FieldError for a training that is not known or cannot be imported.
+    """
+    if training in ("", IMAGES):
+        return SWEEP
+    own = own_fields(training)
+    starter: dict[str, Any] = {"training": training, "sampler": "random"}
+    return FormShape(
+        "sweep",
+        SweepSpec,
+        own_groups(training, own),
+        OWN_ABOVE,
+        starter | {"num_points": 12, "replicates": 3},
+        training,
+        tuple(own),
+        own,
+    )
+
+
+def offered_trainings(chosen: str) -> list[str]:
+    """Trainings that the form of a new sweep lets choose; [] where there is only one."""
+    names = [IMAGES, *(name for name in training_names() if name not in (IMAGES, EXTERNAL))]
+    if chosen not in names:
+        names.append(chosen)
+    return names if len(names) > 1 else []
+
 
 MATCH = FormShape(
     "match",

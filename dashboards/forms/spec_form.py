@@ -44,7 +44,7 @@ def form_of(spec: Mapping[str, Any], known: Fields, *, varies: bool = True) -> F
     left: dict[str, Any] = deepcopy(dict(spec))
     fields = {}
     for path, control in known.items():
-        text = _text_of(control, _get(left, path))
+        text = _text_of(control, _get(left, path)) if _has(left, path) else None
         if text is not None:
             fields[path] = text
             _remove(left, path)
@@ -95,7 +95,11 @@ def small_spec(spec: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any
     except ValidationError:
         # A spec of another version is shown unchanged; the check refuses what is wrong.
         return _without_empty(deepcopy(dict(spec)))
-    return known.model_dump(mode="json", exclude_defaults=True)
+    found = known.model_dump(mode="json", exclude_defaults=True)
+    if found.get("objectives"):
+        # It follows from them, and would contradict them once they are edited.
+        found.pop("objective", None)
+    return found
 
 
 def yaml_text(values: Any) -> str:
@@ -124,7 +128,7 @@ def reason_place(path: str, form: FormValues, known: Fields, *, varies: bool = T
 def _text_of(control: FormField, value: Any) -> str | None:
     """The value as its control shows it; None if the control cannot."""
     if value is None:
-        return None
+        return "null" if control.can_be_null else None
     if control.kind in ("text", "long"):
         return value if isinstance(value, str) else None
     if control.kind == "words":
@@ -134,6 +138,8 @@ def _text_of(control: FormField, value: Any) -> str | None:
         return ", ".join(value) if is_words else None
     if control.kind == "choice":
         return value if value in control.choices else None
+    if control.kind == "flow" and isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
     return None if isinstance(value, dict | list) else shown_value(value)
 
 
@@ -228,6 +234,12 @@ def _get(values: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         found = found.get(part) if isinstance(found, dict) else None
     return found
+
+
+def _has(values: Mapping[str, Any], path: str) -> bool:
+    parents, _, last = path.rpartition(".")
+    owner = _get(values, parents) if parents else values
+    return isinstance(owner, dict) and last in owner
 
 
 def _set(values: dict[str, Any], path: str, value: Any) -> None:

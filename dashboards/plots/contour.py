@@ -45,8 +45,8 @@ def both_numeric(points: Sequence[Point], x: str, y: str) -> list[Point]:
 
 def contour_plot(
     points: Sequence[Point],
-    x: str,
-    y: str,
+    x: str | Quantity,
+    y: str | Quantity,
     objective: str | Quantity,
     *,
     log: tuple[bool, bool],
@@ -57,45 +57,47 @@ def contour_plot(
     The surface is a mean of the points around each place, weighted by a Gaussian; it averages over
     all other fields, as a sensitivity does. The better end of the objective is blue.
     """
-    chosen = both_numeric(points, x, y)
-    what = quantity(objective)
+    what, across, up = quantity(objective), quantity(x), quantity(y)
+    chosen = both_numeric(points, across.key, up.key)
     if not chosen:
         return NO_PLOT
     sides = (
-        scale_of(x, [p.params[x] for p in chosen], log=log[0]),
-        scale_of(y, [p.params[y] for p in chosen], log=log[1]),
+        scale_of(across.key, [p.params[across.key] for p in chosen], log=log[0]),
+        scale_of(up.key, [p.params[up.key] for p in chosen], log=log[1]),
     )
     values = [what.shown(p.mean or 0.0) for p in chosen]
     grid = surface(chosen, sides, values)
     marks = thin(chosen, MAX_MARKS)
     traces = [
         _surface_trace(
-            grid, (x, y), objective, _range(values, maximize=maximize), maximize=maximize
+            grid, (across, up), what, _range(values, maximize=maximize), maximize=maximize
         ),
         {
             "type": "scatter",
             "mode": "markers",
-            "x": [p.params[x] for p in marks],
-            "y": [p.params[y] for p in marks],
+            "x": [p.params[across.key] for p in marks],
+            "y": [p.params[up.key] for p in marks],
             "marker": {"size": 5, "color": "rgba(30,30,30,0.55)", "line": {"width": 0}},
             "meta": {"points": [str(p.number) for p in marks], "each": 1},
             "customdata": [[p.number, what.shown(p.mean or 0.0)] for p in marks],
             "hovertemplate": (
-                f"point %{{customdata[0]}}<br>{quantity(x).short} %{{x:.4g}}<br>"
-                f"{quantity(y).short} %{{y:.4g}}<br>{what.name} %{{customdata[1]:.4g}} "
+                f"point %{{customdata[0]}}<br>{across.short} %{{x:.4g}}<br>"
+                f"{up.short} %{{y:.4g}}<br>{what.name} %{{customdata[1]:.4g}} "
                 f"{what.unit_markup}<extra></extra>"
             ),
         },
     ]
     drawn = figure(
         traces,
-        x={"title": quantity(x).axis, **_side(sides[0])},
-        y={"title": quantity(y).axis, **_side(sides[1])},
-        name=f"contour-{x}-{y}",
+        x={"title": across.axis, **_side(sides[0])},
+        y={"title": up.axis, **_side(sides[1])},
+        name=f"contour-{across.key}-{up.key}",
         height=420,
     )
-    rows: list[Row] = [(p.number, p.params[x], p.params[y], p.mean, p.sd, p.n) for p in chosen]
-    return Plot(drawn, ("point", x, y, "mean", "sd", "seeds"), rows)
+    rows: list[Row] = [
+        (p.number, p.params[across.key], p.params[up.key], p.mean, p.sd, p.n) for p in chosen
+    ]
+    return Plot(drawn, ("point", across.key, up.key, "mean", "sd", "seeds"), rows)
 
 
 def surface(
@@ -134,13 +136,12 @@ def _range(values: Sequence[float], *, maximize: bool) -> tuple[float, float]:
 
 def _surface_trace(
     grid: Surface,
-    fields: tuple[str, str],
-    objective: str | Quantity,
+    fields: tuple[Quantity, Quantity],
+    what: Quantity,
     ends: tuple[float, float],
     *,
     maximize: bool,
 ) -> dict[str, Any]:
-    what = quantity(objective)
     return {
         "type": "contour",
         "x": grid.x,
@@ -156,7 +157,7 @@ def _surface_trace(
         "connectgaps": False,
         "colorbar": {"title": {"text": what.axis, "side": "right"}, "thickness": 12},
         "hovertemplate": (
-            f"{quantity(fields[0]).short} %{{x:.4g}}<br>{quantity(fields[1]).short} %{{y:.4g}}<br>"
+            f"{fields[0].short} %{{x:.4g}}<br>{fields[1].short} %{{y:.4g}}<br>"
             f"{what.name} about %{{z:.4g}} {what.unit_markup}<extra></extra>"
         ),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboards.wording.formatting import choice_word, number
 from sweeps.figures.colours import GREY, OPTIMIZER_COLOURS, PALETTE, depth_colour
-from sweeps.figures.quantities import markup, quantity
+from sweeps.figures.quantities import Quantity, markup, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, is_number
 from sweeps.store.queries.thinning import thin
 
@@ -28,13 +28,14 @@ class Group:
     members: tuple[int, ...]
 
 
-def grouped(field: str, values: Sequence[Any]) -> list[Group]:
+def grouped(field: str | Quantity, values: Sequence[Any]) -> list[Group]:
     """Group members by a field: numbers of a range in parts, other values each by itself.
 
     Args:
         field: For the names of the groups.
         values: One per member; ``NO_VALUE`` where it has none.
     """
+    what = quantity(field)
     used = [at for at, value in enumerate(values) if value is not NO_VALUE]
     numbers = all(is_number(values[at]) for at in used)
     if numbers and len({values[at] for at in used}) > MOST_VALUES:
@@ -42,11 +43,11 @@ def grouped(field: str, values: Sequence[Any]) -> list[Group]:
     else:
         found = _by_word(used, values)
     groups = [
-        Group(_named(field, words), _colour(field, words, index, len(found), numbers), members)
+        Group(_named(what, words), _colour(what.key, words, index, len(found), numbers), members)
         for index, (words, members) in enumerate(found)
     ]
     rest = tuple(at for at, value in enumerate(values) if value is NO_VALUE)
-    return [*groups, Group(_named(field, "not used"), GREY, rest)] if rest else groups
+    return [*groups, Group(_named(what, "not used"), GREY, rest)] if rest else groups
 
 
 def _parts(used: Sequence[int], values: Sequence[Any]) -> list[tuple[str, tuple[int, ...]]]:
@@ -78,12 +79,9 @@ def _order(value: Any) -> tuple[int, float, str]:
     return (0 if value is None else 2), 0.0, choice_word(value)
 
 
-def _named(field: str, words: str) -> str:
-    return markup(words) if field in ("optimizer", "sweep") else _with_field(field, words)
-
-
-def _with_field(field: str, words: str) -> str:
-    what = quantity(field)
+def _named(what: Quantity, words: str) -> str:
+    if what.key in ("optimizer", "sweep"):
+        return markup(words)
     return f"{what.symbol or markup(what.name)} {markup(words)}"
 
 
@@ -94,7 +92,7 @@ def _colour(field: str, words: str, index: int, count: int, is_ordered: bool) ->
     return depth_colour(index, count) if is_ordered else PALETTE[index % len(PALETTE)]
 
 
-def colours_by(field: str, values: Sequence[Any]) -> list[tuple[str, str]]:
+def colours_by(field: str | Quantity, values: Sequence[Any]) -> list[tuple[str, str]]:
     """Name and colour of the group of each member, in the order of ``values``."""
     found: list[tuple[str, str]] = [("", GREY)] * len(values)
     for group in grouped(field, values):

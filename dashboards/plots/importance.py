@@ -15,12 +15,13 @@ from sweeps.figures.plotly_values import LEGEND_BELOW, figure
 from sweeps.figures.quantities import Quantity, quantity
 
 
-def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
+def importance_plot(rows: Sequence[Mapping[str, Any]], training: str) -> Plot:
     """A bar for each field of each branch, the most important on top.
 
     Args:
         rows: As the driver stores them (PED-ANOVA): ``branch``, ``points``, ``quantile`` and
             ``fields``, field -> share 0..1.
+        training: Whose fields they are.
     """
     fields = sorted(
         {name for row in rows for name in row["fields"]},
@@ -29,13 +30,13 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
     traces = []
     for index, row in enumerate(rows):
         mine = [name for name in fields if name in row["fields"]]
-        name = branch_name(row["branch"])
+        name = branch_name(row["branch"], training)
         traces.append(
             {
                 "type": "bar",
                 "orientation": "h",
                 "name": name,
-                "y": [f"{quantity(field).short} " for field in mine],
+                "y": [f"{quantity(field, training=training).short} " for field in mine],
                 "x": [100 * row["fields"][field] for field in mine],
                 "marker": {"color": colour(index)},
                 "hovertemplate": (
@@ -51,7 +52,7 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
             "title": "field",
             "type": "category",
             "categoryorder": "array",
-            "categoryarray": [f"{quantity(field).short} " for field in fields],
+            "categoryarray": [f"{quantity(field, training=training).short} " for field in fields],
         },
         name="importance",
         height=max(200, 90 + 26 * sum(len(row["fields"]) for row in rows)),
@@ -59,7 +60,7 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
         **(LEGEND_BELOW if any(row["branch"] for row in rows) else {}),
     )
     table: list[Row] = [
-        (branch_name(row["branch"]), field, row["fields"][field], row["points"])
+        (branch_name(row["branch"], training), field, row["fields"][field], row["points"])
         for row in rows
         for field in reversed(fields)
         if field in row["fields"]
@@ -67,10 +68,10 @@ def importance_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
     return Plot(drawn, ("branch", "field", "importance", "points"), table)
 
 
-def variance_plot(rows: Sequence[VarianceShare], objective: str | Quantity) -> Plot:
+def variance_plot(rows: Sequence[VarianceShare], objective: str | Quantity, training: str) -> Plot:
     """A bar with its interval for each field, the most important on top."""
     ordered = list(reversed(rows))
-    names = [f"{quantity(row.field).short} " for row in ordered]
+    names = [f"{quantity(row.field, training=training).short} " for row in ordered]
     trace = {
         "type": "bar",
         "orientation": "h",

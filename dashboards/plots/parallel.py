@@ -50,6 +50,7 @@ def parallel_plot(
     points: Sequence[Point],
     space: Mapping[str, Any],
     objective: str | Quantity,
+    training: str,
     *,
     maximize: bool,
     fitting: Set[int] | None = None,
@@ -61,6 +62,7 @@ def parallel_plot(
         points: All of the sweep.
         space: Field -> domain.
         objective: Metric that the sweep optimises.
+        training: Whose fields they are.
         maximize: Whether more of it is better.
         fitting: Points that fit the reader's condition; the others are drawn faintly. None = all.
         colour: A field by whose values lines are grouped in place of the rank.
@@ -80,12 +82,14 @@ def parallel_plot(
     ]
     unused = {f for f in fields if any(f not in p.params for p in drawn_points)}
     what = quantity(objective)
+    names = [quantity(field, training=training).short for field in fields]
+    words = [*names, what.short]
     last = scale_of(what.key, [what.shown(p.mean or 0.0) for p in drawn_points] or [0.0], log=True)
     traces = []
     if left_out:
-        traces.append(_trace(left_out, [*scales, last], what, LEFT_OUT))
-    for style, mine in _groups(lines, len(ranked), colour):
-        traces.append(_trace(mine, [*scales, last], what, style))
+        traces.append(_trace(left_out, [*scales, last], words, what, LEFT_OUT))
+    for style, mine in _groups(lines, len(ranked), quantity(colour, training=training)):
+        traces.append(_trace(mine, [*scales, last], words, what, style))
     rows: list[Row] = [
         (point.number, rank + 1, point.mean, *(point.params.get(f) for f in fields))
         for rank, point in lines
@@ -95,7 +99,7 @@ def parallel_plot(
         x={
             "title": "sampled fields and objective",
             "tickvals": list(range(len(scales) + 1)),
-            "ticktext": [*(quantity(f).short for f in fields), what.axis],
+            "ticktext": [*names, what.axis],
             "range": [-0.25, len(scales) + 0.25],
             "fixedrange": True,
             "side": "top",
@@ -133,12 +137,12 @@ def _chosen(ranked: Sequence[Point], fits: Sequence[bool]) -> list[tuple[int, Po
 
 
 def _groups(
-    lines: Sequence[tuple[int, Point]], count: int, colour: str
+    lines: Sequence[tuple[int, Point]], count: int, colour: Quantity
 ) -> list[tuple[Style, list[Point]]]:
     """Style and points of each group; what is drawn last lies on top."""
     points = [point for _, point in lines]
-    if colour:
-        by_value = grouped(colour, [p.params.get(colour, NO_VALUE) for p in points])
+    if colour.key:
+        by_value = grouped(colour, [p.params.get(colour.key, NO_VALUE) for p in points])
         return [
             (Style(one.name, one.colour, 1.3), [points[at] for at in one.members])
             for one in by_value
@@ -185,7 +189,11 @@ def literal(value: Any) -> str:
 
 
 def _trace(
-    points: Sequence[Point], scales: Sequence[Scale], what: Quantity, style: Style
+    points: Sequence[Point],
+    scales: Sequence[Scale],
+    fields: Sequence[str],
+    what: Quantity,
+    style: Style,
 ) -> dict[str, Any]:
     x: list[int | None] = []
     y: list[float | None] = []
@@ -201,7 +209,7 @@ def _trace(
             y.append(UNUSED if place is None else round(place, 4))
             x.append(index)
             words = sampled_value(value) if known else "not used"
-            text.append(f"{about}<br>{quantity(scale.field).short} = {words}")
+            text.append(f"{about}<br>{fields[index]} = {words}")
         x.append(None)
         y.append(None)
         text.append("")

@@ -65,7 +65,7 @@ def learning_curves(
 
 
 def sensitivity(
-    param: str,
+    param: str | Quantity,
     objective: str | Quantity,
     settings: Sequence[Setting],
     trend: Sequence[Trend],
@@ -101,10 +101,12 @@ def sensitivity(
     legend = LEGEND_BELOW if len(series) > 1 else {}
     drawn = figure_of(replace(chart, series=series), hover=hover, height=300, **legend)
     rows = [(s.point, s.optimizer, s.value, s.mean, s.sd, s.n) for s in settings]
-    return Plot(drawn, ("point", "optimizer", param, "mean", "sd", "seeds"), rows)
+    return Plot(drawn, ("point", "optimizer", quantity(param).key, "mean", "sd", "seeds"), rows)
 
 
-def _hover(param: str, objective: str | Quantity, settings: Sequence[Setting]) -> dict[str, Any]:
+def _hover(
+    param: str | Quantity, objective: str | Quantity, settings: Sequence[Setting]
+) -> dict[str, Any]:
     """The point's number, its value, and its mean with its spread."""
     digits = ":.4g" if isinstance(settings[0].value, float) else ""
     return {

@@ -10,6 +10,7 @@ from sweeps.figures.chart import STEPS, Axis, Chart, Line
 from sweeps.figures.colours import colour, dash, depth_colour
 from sweeps.figures.plotly_values import LEGEND_BELOW, axis_of, figure_of, traces_of
 from sweeps.figures.quantities import layer_order, quantity
+from worker.config.training import IMAGES
 
 Samples = Sequence[tuple[int, float]]
 
@@ -27,19 +28,22 @@ def metric_curves(
     view: View = VIEW,
     places: Places | None = None,
     declared: Mapping[str, Mapping[str, Any]] | None = None,
+    training: str = IMAGES,
 ) -> Plot:
     """Metrics of one unit over steps; ``unit_of`` is the metric that names the axis.
 
     ``places``: where the curves lie if ``view`` asks for another x axis than steps.
-    ``declared``: ``Sweep.metrics``.
+    ``declared``: ``Sweep.metrics``; ``training``: ``Sweep.training``.
     """
-    what = quantity(unit_of, declared)
+    what = quantity(unit_of, declared, training)
     lines = []
     for index, (key, samples) in enumerate(metrics.items()):
         x, y = _places(key, samples)
-        lines.append(Line(quantity(key, declared).name, colour(index), x, y, dash=dash(index)))
+        lines.append(
+            Line(quantity(key, declared, training).name, colour(index), x, y, dash=dash(index))
+        )
     title = "error (%)" if len(metrics) > 1 and what.is_fraction else what.axis
-    units = [quantity(key, declared).unit_markup for key in metrics]
+    units = [quantity(key, declared, training).unit_markup for key in metrics]
     legend = LEGEND_BELOW if len(lines) > 1 else {}
     chart, hover = _chart(unit_of.replace("/", "-"), title, lines, units)
     chart, words = viewed(chart, hover, view, places)

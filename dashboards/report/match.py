@@ -19,6 +19,7 @@ from sweeps.match.result import (
     result_of,
 )
 from sweeps.records import Sweep
+from worker.config.training import IMAGES
 
 
 def match_blocks(sweep: Sweep) -> list[Block]:
@@ -34,7 +35,7 @@ def match_blocks(sweep: Sweep) -> list[Block]:
     ]
     if result is None:
         return blocks
-    name = symbol(result["rate_name"])
+    name = symbol(result["rate_name"], IMAGES)
     if result["warnings"]:
         blocks.append(Listing(tuple(result["warnings"])))
     blocks += _criteria(result["criteria"], name)
@@ -98,7 +99,7 @@ def _layers(layers: list[LayerRow], rate_name: str) -> list[Block]:
         )
         for row in ordered
     )
-    name = symbol(rate_name)
+    name = symbol(rate_name, IMAGES)
     head = ("layer", "kind", name, "95 % interval", "source over target")
     caption = f"The {name} that each layer alone would ask for, with its interval over seeds."
     return [Heading("Layer by layer"), Picture(rows_drawing(chart), caption), Table(head, rows)]
@@ -108,7 +109,7 @@ def _comparison(sweep: Sweep, result: MatchResult) -> list[Block]:
     found = result.get("comparison")
     if not found:
         return []
-    metric = quantity(found["metric"], sweep.metrics)
+    metric = quantity(found["metric"], sweep.metrics, sweep.training)
     sides = (
         ("source", found["source"]),
         ("target", found["target"]),

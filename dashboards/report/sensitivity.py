@@ -29,14 +29,15 @@ def sensitivity_blocks(store: Store, sweep: Sweep, found: Analysis) -> list[Bloc
     """A figure for each numeric field, and its means if the design allows them."""
     points = [point for point in store.all_points(sweep.id) if point.mean is not None]
     means = {one.field: one.bins for one in found.sensitivity}
-    metric = quantity(found.metric, sweep.metrics)
+    metric = quantity(found.metric, sweep.metrics, sweep.training)
     blocks: list[Block] = []
     for field in sweep.space:
         blocks += _figure(sweep, field, points)
         rows = [row for row in (_bin_row(b, metric) for b in means.get(field, [])) if row]
         if len(rows) > 1:
-            head = (symbol(field), metric.name, "95 % interval", "points")
-            words = f"Mean over whatever the other fields were, by {quantity(field).name}."
+            what = quantity(field, training=sweep.training)
+            head = (plain(what.short), metric.name, "95 % interval", "points")
+            words = f"Mean over whatever the other fields were, by {what.name}."
             blocks.append(Table(head, tuple(rows), words))
     heading: list[Block] = [Heading("Sensitivity"), *blocks] if blocks else []
     return heading + importance_blocks(sweep)
@@ -48,10 +49,11 @@ def _figure(sweep: Sweep, field: str, points: Sequence[Point]) -> list[Block]:
         return []
     drawn = thin(having, MOST_POINTS)
     metric = objective_quantity(sweep)
-    chart = sensitivity(field, metric, drawn, is_log=is_log(sweep.space[field]))
+    what = quantity(field, training=sweep.training)
+    chart = sensitivity(what, metric, drawn, is_log=is_log(sweep.space[field]))
     if spans_decade(chart.values()):
         chart = replace(chart, y=replace(chart.y, is_log=True, ends=None))
-    caption = f"{upper_first(metric.name)} over {quantity(field).name}"
+    caption = f"{upper_first(metric.name)} over {what.name}"
     spread = "mean ± sd" if len(drawn) <= MOST_WITH_BARS else "its mean"
     marks = f"each mark is a point, {spread} over seeds"
     if len(drawn) < len(having):
@@ -74,7 +76,12 @@ def _bin_row(part: SensitivityBin, metric: Quantity) -> tuple[str, ...] | None:
 def importance_blocks(sweep: Sweep) -> list[Block]:
     """PED-ANOVA by branch, as the driver stored it; [] if there is none."""
     rows = tuple(
-        (branch_name(row["branch"]), symbol(field), f"{100 * share:.0f} %", str(row["points"]))
+        (
+            branch_name(row["branch"], sweep.training),
+            symbol(field, sweep.training),
+            f"{100 * share:.0f} %",
+            str(row["points"]),
+        )
         for row in (sweep.result or {}).get("importance") or []
         for field, share in sorted(row["fields"].items(), key=lambda item: -item[1])
     )

@@ -21,12 +21,14 @@ from dashboards.wording.formatting import (
 )
 from dashboards.wording.pair_note import pair_note
 from dashboards.wording.plain_text import settings, symbol
-from dashboards.wording.sweep_facts import objective_quantity
+from dashboards.wording.sweep_facts import objective_quantities, objective_quantity
 from sweeps.analysis.arms import Analysis, ArmResult, Comparison, Estimate, analysis
 from sweeps.analysis.formatting import BRACKETS, NOTHING, with_interval
+from sweeps.analysis.stored.front import off_the_front, point_means
 from sweeps.analysis.table import Table
 from sweeps.figures.chart import Axis, Chart, Marks, bars
 from sweeps.figures.colours import OPTIMIZER_COLOURS, PALETTE
+from sweeps.figures.front import front_chart
 from sweeps.figures.matplotlib_files import drawing, rows_drawing
 from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve, learning_curves, optimizer_of
@@ -82,6 +84,7 @@ def _sweep_blocks(store: Store, sweep: Sweep) -> list[Block]:
     return [
         Heading("What was varied"),
         *_space(sweep),
+        *_front(store, sweep),
         Heading("Results"),
         *_results(sweep, found),
         *_curves(store, sweep, _ranked(found)),
@@ -91,7 +94,10 @@ def _sweep_blocks(store: Store, sweep: Sweep) -> list[Block]:
 
 
 def _space(sweep: Sweep) -> list[Block]:
-    rows = [(symbol(name), name, _domain(domain)) for name, domain in sweep.space.items()]
+    rows = [
+        (symbol(name, sweep.training), name, _domain(domain))
+        for name, domain in sweep.space.items()
+    ]
     base = {name: value for name, value in sweep.base.items() if value is not None}
     fixed = ", ".join(f"{name} {config_value(value)}" for name, value in base.items())
     seeds = "1 seed" if sweep.replicates == 1 else f"{sweep.replicates} seeds"
@@ -117,18 +123,18 @@ def _results(sweep: Sweep, found: Analysis) -> list[Block]:
     arms = _ranked(found)
     if not arms:
         return [Paragraph("No point has all of its seeds yet.")]
-    metric = quantity(found.metric, sweep.metrics)
+    metric = quantity(found.metric, sweep.metrics, sweep.training)
     shows_test = metric.key != "test_error" and any(arm.test_error for arm in arms)
     head = ["arm", metric.name, "95 % interval", "sd", "n", "points", "chosen"]
     if shows_test:
         head.insert(5, "test error")
-    rows = [_arm_row(arm, metric, shows_test=shows_test) for arm in arms]
-    blocks: list[Block] = [Table(tuple(head), tuple(rows)), *_intervals(arms, metric)]
+    rows = [_arm_row(sweep, arm, metric, shows_test=shows_test) for arm in arms]
+    blocks: list[Block] = [Table(tuple(head), tuple(rows)), *_intervals(sweep, arms, metric)]
     if found.comparisons:
         cells = tuple(
             (
-                f"{settings(row.a)} − {settings(row.b)}",
-                _difference(quantity(row.metric, sweep.metrics), row),
+                f"{settings(row.a, sweep.training)} − {settings(row.b, sweep.training)}",
+                _difference(quantity(row.metric, sweep.metrics, sweep.training), row),
                 number(row.p_holm, 2),
                 row.verdict,
             )
@@ -140,6 +146,32 @@ def _results(sweep: Sweep, found: Analysis) -> list[Block]:
     if found.notes:
         blocks.append(Listing(tuple(found.notes)))
     return blocks
+
+
+def _front(store: Store, sweep: Sweep) -> list[Block]:
+    """The points that no other one beats in every objective; [] with a single objective."""
+    front = (sweep.result or {}).get("front")
+    if front is None or not front["points"]:
+        return []
+    objectives = objective_quantities(sweep)
+    head = ("point", *(part for one in objectives for part in (one.name, "95 % interval")), "n")
+    rows = []
+    for point in front["points"]:
+        cells = [settings(point["params"], sweep.training)]
+        for what in objectives:
+            found = point["values"][what.key]
+            cells += [quantity_value(what, found["mean"])]
+            cells += [interval(what, found["low"], found["high"])]
+        rows.append((*cells, str(point["values"][objectives[0].key]["n"])))
+    means = point_means(sweep.objectives, store.all_trials(sweep.id))
+    chart = front_chart(front, off_the_front(front, means), *objectives[:2])
+    caption = f"{upper_first(objectives[1].name)} over {objectives[0].name}, means over seeds."
+    return [
+        Heading("Front"),
+        Picture(drawing(chart), caption),
+        Table(head, tuple(rows)),
+        Listing(tuple(front["notes"])),
+    ]
 
 
 def _difference(what: Quantity, row: Comparison) -> str:
@@ -154,15 +186,17 @@ def _ranked(found: Analysis) -> list[ArmResult]:
     return [arm for _, arm in sorted(arms, key=lambda pair: pair[0])]
 
 
-def _arm_row(arm: ArmResult, metric: Quantity, *, shows_test: bool) -> tuple[str, ...]:
+def _arm_row(
+    sweep: Sweep, arm: ArmResult, metric: Quantity, *, shows_test: bool
+) -> tuple[str, ...]:
     assert arm.objective is not None
     objective = arm.objective
     rest = {name: value for name, value in arm.params.items() if name not in arm.arm}
-    chosen = settings(rest) if rest else NOTHING
+    chosen = settings(rest, sweep.training) if rest else NOTHING
     if arm.selected:
         chosen += " (selected, optimistic)"
     cells = [
-        settings(arm.arm),
+        settings(arm.arm, sweep.training),
         quantity_value(metric, objective.mean),
         interval(metric, objective.low, objective.high),
         quantity_value(metric, objective.sd),
@@ -181,7 +215,7 @@ def _with_interval(metric: str, found: Estimate) -> str:
     return with_interval(partial(quantity_value, metric), found.mean, found.low, found.high)
 
 
-def _intervals(arms: Sequence[ArmResult], what: Quantity) -> list[Block]:
+def _intervals(sweep: Sweep, arms: Sequence[ArmResult], what: Quantity) -> list[Block]:
     marks, words = list[Marks](), list[str]()
     for arm in arms[:TOP_POINTS]:
         if (found := arm.objective) is not None:
@@ -190,7 +224,7 @@ def _intervals(arms: Sequence[ArmResult], what: Quantity) -> list[Block]:
             ink = OPTIMIZER_COLOURS.get(str(arm.params.get("optimizer")), PALETTE[0])
             ends = bars([mean], [low], [high])
             marks.append(Marks("", ink, [len(words)], [mean], **ends, size=10, has_caps=True))
-            words.append(settings(arm.arm))
+            words.append(settings(arm.arm, sweep.training))
     chart = Chart("results", Axis("arm", words=words), Axis(what.axis), marks)
     whose = _whose(len(arms), TOP_POINTS)
     caption = f"{upper_first(what.name)} of {whose}, 95 % interval over seeds."
@@ -205,7 +239,7 @@ def _whose(arms: int, most: int) -> str:
 def _curves(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> list[Block]:
     metric = objective_quantity(sweep)
     points = [arm.point for arm in arms if arm.point is not None][:MOST_CURVES]
-    named = {arm.point: settings(arm.arm) for arm in arms}
+    named = {arm.point: settings(arm.arm, sweep.training) for arm in arms}
     params = {arm.point: arm.params for arm in arms}
     curves = [
         Curve(named[c.point], c.steps, c.mean, c.sd, c.n, optimizer_of(sweep, params[c.point]))
@@ -227,7 +261,7 @@ def _leaderboard(store: Store, sweep: Sweep) -> list[Block]:
     page = store.points(sweep.id, sort=sweep.objective.best_first, limit=TOP_POINTS)
     rows = tuple(
         (
-            settings(point.params),
+            settings(point.params, sweep.training),
             quantity_value(metric, point.mean),
             quantity_value(metric, point.sd),
             str(point.n),

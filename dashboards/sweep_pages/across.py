@@ -33,7 +33,12 @@ from dashboards.web.links import Pager, TableLinks, pager, up_to_sort
 from dashboards.web.point_cache import all_points
 from dashboards.web.templating import page
 from dashboards.wording.formatting import shortened, upper_first
-from dashboards.wording.sweep_facts import StoreDep, objective_metric, objective_quantity
+from dashboards.wording.sweep_facts import (
+    StoreDep,
+    objective_metric,
+    objective_quantity,
+    training_of,
+)
 from sweeps.errors import InvalidFilter
 from sweeps.figures.quantities import Quantity, markup, quantity
 from sweeps.figures.sweep import MAX_SAMPLES, Curve
@@ -95,11 +100,20 @@ class Sweeps:
     declared: dict[str, dict[str, Any]]
 
     @property
+    def training(self) -> str:
+        """What all of them train; "" if they train several things, whose fields have no words."""
+        return training_of(self.items)
+
+    def field(self, name: str) -> Quantity:
+        """A field of their configs with its words."""
+        return quantity(name, training=self.training)
+
+    @property
     def ids(self) -> list[str]:
         return [sweep.id for sweep in self.items]
 
     def quantity(self, name: str) -> Quantity:
-        return quantity(name, self.declared)
+        return quantity(name, self.declared, self.training)
 
     def value(self, trial_sweep: str, params: Mapping[str, Any], field: str) -> Any:
         """A field's value in a trial: sampled, or what its sweep fixes; NO_VALUE for neither."""
@@ -175,10 +189,12 @@ def across_table(store: Store, sweeps: Sweeps, query: AcrossQuery) -> AcrossTabl
         if error.field != "where":
             raise
         problem = upper_first(str(error).removeprefix("where: "))
-    known = {name: Column(name, True, is_metric=True) for name in sweeps.metrics}
+    known = {name: Column(sweeps.quantity(name), True, is_metric=True) for name in sweeps.metrics}
     for field in sweeps.fields:
         shown = [sweeps.value(t.sweep_id, t.params, field) for t in found.items]
-        known[field] = Column(field, not any(isinstance(value, str) for value in shown))
+        known[field] = Column(
+            sweeps.field(field), not any(isinstance(value, str) for value in shown)
+        )
     asked = [name for name in names_of(query.columns) if name in known]
     columns = in_order(known, asked or sweeps.fields[:FIRST_COLUMNS], names_of(query.pinned))
     values = query.as_query()
@@ -190,7 +206,9 @@ def across_table(store: Store, sweeps: Sweeps, query: AcrossQuery) -> AcrossTabl
         where=query.where,
         problem=problem,
         example=example_of(sweeps.items[0]),
-        choices=column_choices([*sweeps.fields, *sweeps.metrics], columns),
+        choices=column_choices(
+            [*map(sweeps.field, sweeps.fields), *map(sweeps.quantity, sweeps.metrics)], columns
+        ),
         kept={key: value for key, value in values.items() if value and key != "trial_cursor"},
         page_sort=up_to_sort(links, links.page, "trial_sort"),
         part_sort=up_to_sort(links, links.part, "trial_sort"),
@@ -228,7 +246,7 @@ def across_page(
     if not ids:
         return page("across.html", **values)
     sweeps = read_sweeps(store, ids)
-    fields = [("sweep", "sweep"), *((name, quantity(name).name) for name in sweeps.fields)]
+    fields = [("sweep", "sweep"), *((name, sweeps.field(name).name) for name in sweeps.fields)]
     return page(
         "across.html",
         **values,
@@ -320,7 +338,7 @@ def _best_curves(
     found: list[tuple[Curve, Any]] = []
     for sweep in sweeps.items:
         best = {p.number: p for p in best_points(store, sweep, fitting[sweep.id], most)}
-        labels = curve_labels(list(best.values()))
+        labels = curve_labels(list(best.values()), sweep.training)
         for c in store.point_curves(
             sweep.id, metric, list(best), MAX_SAMPLES, where=where, among=sweeps.ids
         ):
@@ -328,7 +346,7 @@ def _best_curves(
             value = sweeps.value(sweep.id, best[c.point].params, colour)
             key = f"{sweep.id}:{c.point}"
             found.append((Curve(label, c.steps, c.mean, c.sd, c.n, key=key), value))
-    inks = colours_by(colour, [value for _, value in found])
+    inks = colours_by(sweeps.field(colour), [value for _, value in found])
     return [replace(curve, colour=ink) for (curve, _), (_, ink) in zip(found, inks, strict=True)]
 
 
@@ -353,7 +371,7 @@ def _group_curves(
             value = sweeps.value(sweep.id, chosen[one.point], field)
             values.append(one.seed if field == "seed" else value)
     curves = []
-    for group in grouped(field, values):
+    for group in grouped(sweeps.field(field), values):
         mean = mean_curve([found[at] for at in group.members])
         part = ", of an even part of the points" if is_part else ""
         label = f"{group.name} ({len(group.members)} trials{part})"

@@ -8,6 +8,7 @@ from dashboards.plots.groups import NO_VALUE, colours_by, grouped, mean_curve
 from dashboards.web.point_cache import all_points
 from dashboards.wording.formatting import upper_first
 from sweeps.errors import InvalidFilter
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import Curve, Setting
 from sweeps.records import Point, Sweep
 from sweeps.store.queries.thinning import thin
@@ -62,7 +63,7 @@ def group_curves(
     ]
     part = "" if len(chosen) == len(points) else f", of {len(chosen)} of {len(points)} points"
     curves = []
-    for group in grouped(field, values):
+    for group in grouped(quantity(field, training=sweep.training), values):
         mean = mean_curve([found[at].curves[metric] for at in group.members])
         label = f"{group.name} ({len(group.members)} trials{part})"
         curves.append(
@@ -79,17 +80,17 @@ def group_curves(
     return curves
 
 
-def point_colours(points: Sequence[Point], field: str) -> list[tuple[str, str]]:
+def point_colours(points: Sequence[Point], field: Quantity) -> list[tuple[str, str]]:
     """Name and colour of the group of each point."""
-    return colours_by(field, [p.params.get(field, NO_VALUE) for p in points])
+    return colours_by(field, [p.params.get(field.key, NO_VALUE) for p in points])
 
 
 def coloured(
-    marks: Sequence[Setting], points: Sequence[Point], field: str
+    marks: Sequence[Setting], points: Sequence[Point], field: Quantity
 ) -> tuple[list[Setting], dict[str, str]]:
     """Marks named after their group by a field, and the colour of each group."""
     params = {p.number: p.params for p in points}
-    values = [params[mark.point].get(field, NO_VALUE) for mark in marks]
+    values = [params[mark.point].get(field.key, NO_VALUE) for mark in marks]
     groups = grouped(field, values)
     names = {at: group.name for group in groups for at in group.members}
     found = [replace(mark, optimizer=names[at]) for at, mark in enumerate(marks)]

@@ -63,7 +63,6 @@ class SweepRow:
     sweep: Sweep
     progress: Progress
     best: Best | None
-    space: list[str]
     cost: str
 
 
@@ -123,7 +122,7 @@ def _sweep_row(store: Store, sweep: Sweep) -> SweepRow:
         text = best_text(sweep, sweep.best)
         best = Best(text, name, sweep.best["n"], _standing(store, sweep))
     cost = cost_text(sweep) if sweep.trial_seconds else "–"
-    return SweepRow(sweep, progress(sweep), best, list(sweep.space), cost)
+    return SweepRow(sweep, progress(sweep), best, cost)
 
 
 def _standing(store: Store, sweep: Sweep) -> str:

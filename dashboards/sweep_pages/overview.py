@@ -14,6 +14,7 @@ from dashboards.sweep_pages.usage import detail_text
 from dashboards.wording.formatting import choice_word, config_value, duration, moment, number
 from dashboards.wording.sweep_facts import (
     mlflow_experiment,
+    objective_quantities,
     objective_quantity,
     progress,
     settings_text,
@@ -22,6 +23,7 @@ from sweeps.figures.quantities import quantity
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.store import Store
 from worker.config.train_config import TrainConfig
+from worker.config.training import IMAGES
 
 #: Fields of the config that the card about the data shows, and those that size a network.
 _TRAINED = ("dataset", "network", "depth", "widen_factor")
@@ -42,6 +44,7 @@ class Fact:
 def sweep_facts(sweep: Sweep, confirmations: Sequence[Sweep] = ()) -> tuple[Fact, ...]:
     """Best so far, what confirmed it, time, cost, and how the search is set up."""
     return (
+        *_front_fact(sweep),
         best_fact(sweep),
         *(_confirmation_fact(one) for one in confirmations),
         *time_facts(sweep),
@@ -94,6 +97,8 @@ def cost_fact(sweep: Sweep) -> Fact:
 def best_fact(sweep: Sweep) -> Fact:
     """The best point by its mean, with how far that is to be trusted."""
     label = f"Best {objective_quantity(sweep).name}"
+    if sweep.has_front:
+        label += ", the first objective"
     best = sweep.best
     if best is None:
         return Fact(label, "–", "no point has finished", wide=True)
@@ -101,8 +106,24 @@ def best_fact(sweep: Sweep) -> Fact:
     seeds = f"n = {best['n']}"
     if standing == "provisional":
         seeds = f"{best['n']} of {sweep.replicates} seeds so far"
-    detail = Markup("point {}, {}: {}").format(best["point"], seeds, settings_text(best["params"]))
+    detail = Markup("point {}, {}: {}").format(
+        best["point"], seeds, settings_text(best["params"], sweep.training)
+    )
     return Fact(label, best_text(sweep, best), detail, chip=standing, wide=True)
+
+
+def _front_fact(sweep: Sweep) -> tuple[Fact, ...]:
+    """How many points the front has, and how many of them are shown to differ."""
+    if not sweep.has_front:
+        return ()
+    front = (sweep.result or {}).get("front")
+    names = ", ".join(what.name for what in objective_quantities(sweep))
+    if front is None or not front["points"]:
+        return (Fact("Front", "–", names),)
+    count, distinct = len(front["points"]), front["num_distinct"]
+    shown = "" if distinct is None else f"; {distinct} shown to differ from all others"
+    points = f"{count} of {front['num_points']} points"
+    return (Fact("Front", points, f"{names}{shown}", wide=True),)
 
 
 def time_facts(sweep: Sweep) -> tuple[Fact, ...]:
@@ -133,11 +154,13 @@ def _search_facts(sweep: Sweep) -> tuple[Fact, ...]:
 
 
 def _data_fact(sweep: Sweep) -> tuple[Fact, ...]:
-    """The data set and the network; nothing where the training has neither."""
-    base = sweep.base
-    if all(map(TrainConfig.has_field, base)):
-        # A stored spec holds what was typed; the rest has the default of the config.
-        base = {name: TrainConfig.model_fields[name].default for name in _TRAINED} | base
+    """The data set and the network of images, or the training."""
+    if sweep.training != IMAGES:
+        package = sweep.package
+        source = f"{package['name']} {package['version']}" if package else "trials of agents"
+        return (Fact("Training", sweep.training, source),)
+    # A stored spec holds what was typed; the rest has the default of the config.
+    base = {name: TrainConfig.model_fields[name].default for name in _TRAINED} | sweep.base
     data = _words(sweep, base, "dataset")
     network = _network(sweep, base)
     if data:

@@ -60,7 +60,7 @@ def curve_metrics(store: Store, sweep: Sweep) -> list[tuple[str, str]]:
         key=lambda name: (name.split("/")[0], layer_order(name.split("/")[1])),
     )
     ordered = [objective, *(name for name in [*whole, *layers] if name != objective)]
-    return [(name, quantity(name, sweep.metrics).name) for name in ordered]
+    return [(name, quantity(name, sweep.metrics, sweep.training).name) for name in ordered]
 
 
 @router.get("/sweeps/{sweep_id}/plots/curves.{form}")
@@ -97,7 +97,7 @@ def curves_plot(
         if isinstance(found, str):
             return plot_answer(NO_PLOT, form, file_name=file_name, empty=found)
         places = found
-    what = quantity(name, sweep.metrics)
+    what = quantity(name, sweep.metrics, sweep.training)
     plot = learning_curves(what, curves, View(x, y, smooth), places)
     if where.strip():
         noted(plot.figure, [f"only trials that fit: {shortened(where.strip(), 90)}"])
@@ -109,16 +109,16 @@ def _best_curves(
     store: Store, sweep: Sweep, metric: str, best: Sequence[Point], where: str, colour: str
 ) -> list[Curve]:
     """The curve of each of the best points, in a colour of its own or of its group by a field."""
-    labels = curve_labels(best)
+    labels = curve_labels(best, sweep.training)
     found = store.point_curves(sweep.id, metric, list(labels), MAX_SAMPLES, where=where)
     inks: dict[int, str] = {}
     if colour and colour != "seed":
-        groups = point_colours(best, colour)
+        field = quantity(colour, training=sweep.training)
+        groups = point_colours(best, field)
         inks = {point.number: ink for point, (_, ink) in zip(best, groups, strict=True)}
-        field = quantity(colour)
         for point in best:
             if field.short not in labels[point.number] and colour in point.params:
-                words = next(_words(point.params, [colour]))
+                words = next(_words(point.params, [colour], sweep.training))
                 labels[point.number] += f" · {words}"
     return [
         Curve(
@@ -134,7 +134,7 @@ def _best_curves(
     ]
 
 
-def curve_labels(points: Sequence[Point]) -> dict[int, str]:
+def curve_labels(points: Sequence[Point], training: str) -> dict[int, str]:
     """``12 · ndadam · α^v 0.05``: the optimizer, its rate, and other fields that differ.
 
     Two fields beyond those at most; the leaderboard has the rest.
@@ -146,18 +146,20 @@ def curve_labels(points: Sequence[Point]) -> dict[int, str]:
         if name not in _ALWAYS and len({same(point.params.get(name)) for point in points}) > 1
     ]
     return {
-        point.number: " · ".join([str(point.number), *_words(point.params, [*_ALWAYS, *apart[:2]])])
+        point.number: " · ".join(
+            [str(point.number), *_words(point.params, [*_ALWAYS, *apart[:2]], training)]
+        )
         for point in points
     }
 
 
-def _words(params: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
+def _words(params: Mapping[str, object], names: Sequence[str], training: str) -> Iterator[str]:
     for name in names:
         if name not in params:
             continue
         value = params[name]
         words = number(value, 3) if isinstance(value, float) else choice_word(value)
-        yield words if name == "optimizer" else f"{quantity(name).short} {words}"
+        yield words if name == "optimizer" else f"{quantity(name, training=training).short} {words}"
 
 
 @router.get("/sweeps/{sweep_id}/plots/sensitivity/{param}.{form}")
@@ -172,9 +174,9 @@ def sensitivity_plot(
     points = all_points(store, sweep)
     marks, colours = settings(sweep, points, param), None
     if colour in sweep.space:
-        marks, colours = coloured(marks, points, colour)
+        marks, colours = coloured(marks, points, quantity(colour, training=sweep.training))
     plot = sensitivity(
-        param,
+        quantity(param, training=sweep.training),
         objective_quantity(sweep),
         marks,
         trend(sweep, points, param),
@@ -211,7 +213,12 @@ def metric_plot(
         return plot_answer(NO_PLOT, form, file_name=f"{sweep_id}-{number}", empty=places)
     return plot_answer(
         metric_curves(
-            next(iter(ordered), names[0]), ordered, View(x, y, smooth), places, sweep.metrics
+            next(iter(ordered), names[0]),
+            ordered,
+            View(x, y, smooth),
+            places,
+            sweep.metrics,
+            sweep.training,
         ),
         form,
         file_name=f"{sweep_id}-{number}-{_file_part(name)}",

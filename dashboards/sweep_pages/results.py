@@ -74,10 +74,13 @@ def best_text(sweep: Sweep, best: Mapping[str, Any]) -> str:
 def standing_of_best(sweep: Sweep) -> str:
     """How far the best point is to be trusted.
 
-    "provisional" while some of its seeds have yet to end, "on fresh seeds" in a confirmation, whose
-    points were chosen elsewhere, else "selected": by the very numbers that it shows.
+    "provisional" while some of its seeds have yet to end, "in one objective" where there are
+    several, "on fresh seeds" in a confirmation, whose points were chosen elsewhere, else
+    "selected": by the very numbers that it shows.
     """
     n = (sweep.best or {}).get("n", 0)
+    if sweep.has_front:
+        return _standing(sweep, n, "in one objective")
     return _standing(sweep, n, "on fresh seeds" if sweep.confirms else "selected")
 
 
@@ -119,7 +122,7 @@ def _differing(store: Store, sweep: Sweep, arms: Sequence[ArmResult]) -> Differi
         trials = store.trials(sweep.id, point=point, limit=1).items
         if trials:
             configs[name] = trials[0].config
-    return differing_fields(configs)
+    return differing_fields(configs, sweep.training)
 
 
 def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
@@ -135,7 +138,7 @@ def _arm_row(sweep: Sweep, arm: ArmResult) -> ArmRow:
         diverged=arm.points_diverged,
         point=arm.point,
         standing=_standing(sweep, arm.objective.n, "selected" if arm.selected else ""),
-        settings=settings_text(rest),
+        settings=settings_text(rest, sweep.training),
     )
 
 
@@ -147,7 +150,7 @@ def _arm_name(arm: dict[str, Any]) -> str:
 
 
 def _comparison_row(sweep: Sweep, row: Comparison) -> ComparisonRow:
-    metric = quantity(row.metric, sweep.metrics)
+    metric = quantity(row.metric, sweep.metrics, sweep.training)
     return ComparisonRow(
         arms=f"{_arm_name(row.a)} − {_arm_name(row.b)}",
         metric=metric.name,

@@ -40,7 +40,7 @@ def contour_fields(sweep: Sweep) -> list[tuple[str, str]]:
         if domain.get("kind") != "choice"
         or sum(isinstance(v, int | float) and v is not True for v in domain["values"]) > 2
     ]
-    return [(name, quantity(name).name) for name in numeric]
+    return [(name, quantity(name, training=sweep.training).name) for name in numeric]
 
 
 @router.get("/sweeps/{sweep_id}/plots/importance.{form}")
@@ -50,7 +50,10 @@ def importance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Res
     rows = (sweep.result or {}).get("importance")
     empty = why_no_importance(sweep, is_computed=rows is not None)
     return plot_answer(
-        importance_plot(rows or []), form, file_name=f"{sweep_id}-importance", empty=empty
+        importance_plot(rows or [], sweep.training),
+        form,
+        file_name=f"{sweep_id}-importance",
+        empty=empty,
     )
 
 
@@ -60,7 +63,7 @@ def variance_answer(sweep_id: str, form: Form, store: Store = StoreDep) -> Respo
     sweep = store.get_sweep(sweep_id)
     points = all_points(store, sweep)
     rows = kept(store, sweep, "variance", lambda: variance_shares(sweep.space, points))
-    plot = variance_plot(rows, objective_quantity(sweep))
+    plot = variance_plot(rows, objective_quantity(sweep), sweep.training)
     empty = f"Shares of the variance need {LEAST_POINTS} finished points that vary a field."
     return plot_answer(plot, form, file_name=f"{sweep_id}-variance", empty=empty)
 
@@ -78,6 +81,7 @@ def parallel_answer(
         all_points(store, sweep),
         sweep.space,
         objective_quantity(sweep),
+        sweep.training,
         maximize=sweep.objective.is_maximized,
         fitting=fitting,
         colour=colour if colour in sweep.space else "",
@@ -110,8 +114,8 @@ def contour_answer(
     if len(both_numeric(points, x, y)) >= LEAST_FOR_CONTOUR:
         plot = contour_plot(
             points,
-            x,
-            y,
+            quantity(x, training=sweep.training),
+            quantity(y, training=sweep.training),
             objective_quantity(sweep),
             log=(is_log(known[x]), is_log(known[y])),
             maximize=sweep.objective.is_maximized,

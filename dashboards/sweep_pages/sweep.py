@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboards.plots.views import CURVE_VIEWS
 from dashboards.sweep_pages.chosen_points import group_fields
+from dashboards.sweep_pages.front import front_values
 from dashboards.sweep_pages.list import ListQuery, sweep_list
 from dashboards.sweep_pages.overview import live_values, overview_values, sweep_facts
 from dashboards.sweep_pages.plots import CURVE_POINTS, curve_metrics
@@ -89,27 +90,32 @@ def sweep_page(
         **live,
         **_overview(store, sweep, request.url.query),
         **result_values(store, sweep),
+        **front_values(sweep),
         board=leaderboard(store, sweep, here, sort, cursor),
         trials=trial_table(store, sweep, here, query),
     )
 
 
-def _fields(names: Iterable[str]) -> list[tuple[str, str]]:
-    return [(name, quantity(name).name) for name in names]
+def _fields(sweep: Sweep, names: Iterable[str]) -> list[tuple[str, str]]:
+    return [(name, quantity(name, training=sweep.training).name) for name in names]
 
 
 def _group_views(sweep: Sweep, points: Sequence[Point]) -> tuple[Any, ...]:
     """Choices of what the curves are grouped by, and what the curves of points are coloured by."""
     names = group_fields(sweep, points)
     return (
-        ("group", "grouped by", (("", "nothing"), *_fields(names))),
-        ("colour", "coloured by", (("", "point"), *_fields(n for n in names if n != "seed"))),
+        ("group", "grouped by", (("", "nothing"), *_fields(sweep, names))),
+        (
+            "colour",
+            "coloured by",
+            (("", "point"), *_fields(sweep, (n for n in names if n != "seed"))),
+        ),
     )
 
 
 def _colour_view(sweep: Sweep, default: str) -> tuple[Any, ...]:
     """The choice of a field by which marks or lines are coloured."""
-    fields = _fields(name for name in sweep.space if name != default)
+    fields = _fields(sweep, (name for name in sweep.space if name != default))
     return ("colour", "coloured by", (("", default), *fields))
 
 

@@ -15,7 +15,7 @@ from dashboards.wording.formatting import caption, number, upper_first
 from dashboards.wording.sweep_facts import objective_metric
 from sweeps.analysis.intervals import ends_of_mean
 from sweeps.errors import InvalidFilter
-from sweeps.figures.quantities import quantity
+from sweeps.figures.quantities import Quantity, quantity
 from sweeps.records import Page, Point, Sweep, Trial, TrialState
 from sweeps.store.store import Store
 
@@ -31,7 +31,7 @@ MOST_PINS = 3
 class Column:
     """A sampled field, or a metric, as a column."""
 
-    name: str
+    what: Quantity
     is_number: bool
     #: The last value of a metric.
     is_metric: bool = False
@@ -62,10 +62,14 @@ class Column:
         return number(measured(trial.usage, self.name), 3)
 
     @property
+    def name(self) -> str:
+        """As in the configuration."""
+        return self.what.key
+
+    @property
     def about(self) -> str:
         """What its symbol stands for; "" where the heading says it."""
-        what = quantity(self.name)
-        return f"{what.name} ({self.name})" if what.symbol else ""
+        return f"{self.what.name} ({self.name})" if self.what.symbol else ""
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,10 @@ def _row(sweep: Sweep, point: Point) -> BoardRow:
 def _columns(sweep: Sweep, rows: list[Point] | list[Trial], most: int) -> list[Column]:
     domains = sweep.space
     names = list(domains) or list(dict.fromkeys(name for row in rows for name in row.params))
-    return [Column(name, _holds_numbers(name, domains, rows)) for name in names[:most]]
+    return [
+        Column(quantity(name, training=sweep.training), _holds_numbers(name, domains, rows))
+        for name in names[:most]
+    ]
 
 
 def _holds_numbers(
@@ -283,9 +290,10 @@ def _chosen_columns(
 ) -> list[Column]:
     """The columns that were asked for, pinned ones first; the first sampled fields if none were."""
     sampled = {column.name: column for column in _columns(sweep, rows, len(sweep.space) or 100)}
+    metric_columns = [quantity(name, sweep.metrics, sweep.training) for name in metrics]
     known = {
-        **{name: Column(name, True, is_metric=True) for name in metrics},
-        **{name: Column(name, True) for name in columns_of(sweep.usage)},
+        **{what.key: Column(what, True, is_metric=True) for what in metric_columns},
+        **{name: Column(quantity(name), True) for name in columns_of(sweep.usage)},
         **sampled,
     }
     names = [name for name in asked if name in known] or list(sampled)[:TRIAL_COLUMNS]
@@ -315,20 +323,23 @@ def _column_choices(
     sweep: Sweep, metrics: list[str], columns: list[Column]
 ) -> list[tuple[str, Markup, bool, bool]]:
     other = [name for name in metrics if name != objective_metric(sweep)]
-    return column_choices([*sweep.space, *other, *columns_of(sweep.usage)], columns)
+    words = {name: quantity(name, sweep.metrics, sweep.training) for name in other}
+    words |= {name: quantity(name, training=sweep.training) for name in sweep.space}
+    names = [*sweep.space, *other, *columns_of(sweep.usage)]
+    return column_choices([words.get(name) or quantity(name) for name in names], columns)
 
 
 def column_choices(
-    names: Sequence[str], columns: Sequence[Column]
+    known: Sequence[Quantity], columns: Sequence[Column]
 ) -> list[tuple[str, Markup, bool, bool]]:
     """What the menu of columns offers: name, words, whether it is shown, whether it is pinned."""
     shown = {column.name: column for column in columns}
     return [
         (
-            name,
-            escape(USAGE[name]) if name in USAGE else caption(name),
-            name in shown,
-            name in shown and shown[name].pin > 0,
+            what.key,
+            escape(USAGE[what.key]) if what.key in USAGE else caption(what),
+            what.key in shown,
+            what.key in shown and shown[what.key].pin > 0,
         )
-        for name in names
+        for what in known
     ]

@@ -158,7 +158,11 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 def _metric_plots(sweep: Sweep, names: Collection[str]) -> list[tuple[str, str]]:
     """Key and caption of each plot: known metrics together, others of own trainings apart."""
-    known = {name for _, members in METRIC_PLOTS.values() for name in members}
+    plots = METRIC_PLOTS
+    if sweep.training != IMAGES:
+        # Others of the same name mean something else there.
+        plots = {key: METRIC_PLOTS[key] for key in ("errors", "train_loss")}
+    known = {name for _, members in plots.values() for name in members}
     own = sorted(n for n in names if n not in known and _PLAIN_NAME.fullmatch(n))
     # What images report beside these is about a whole run, not over steps.
     if sweep.training == IMAGES:
@@ -167,10 +171,13 @@ def _metric_plots(sweep: Sweep, names: Collection[str]) -> list[tuple[str, str]]
     return [
         *(
             (key, title)
-            for key, (title, members) in METRIC_PLOTS.items()
+            for key, (title, members) in plots.items()
             if not set(members).isdisjoint(names)
         ),
-        *((name, upper_first(quantity(name, sweep.metrics).name)) for name in shown),
+        *(
+            (name, upper_first(quantity(name, sweep.metrics, sweep.training).name))
+            for name in shown
+        ),
     ]
 
 
@@ -213,7 +220,7 @@ def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
     diverged = trial.diverged_at_step
     progress = "" if diverged is None else f"loss not finite at step {number(diverged)}"
     return (
-        Fact("Optimizer", str(trial.config.get("optimizer", "–")), _sampled(trial), wide=True),
+        _setting_fact(sweep, trial),
         Fact(metric.name.capitalize(), quantity_value(metric, trial.objective)),
         Fact("Step", f"{number(trial.step)}{of}", progress),
         Fact("Seed", str(trial.seed), f"point {trial.point}"),
@@ -239,9 +246,17 @@ def _usage_fact(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
     return (Fact("Cost", hours_text(use), detail_text(use)),)
 
 
-def _sampled(trial: Trial) -> Markup:
-    rest = {name: value for name, value in trial.params.items() if name != "optimizer"}
-    return settings_text(rest) or Markup("everything else as in the base config")
+def _setting_fact(sweep: Sweep, trial: Trial) -> Fact:
+    """The optimizer, of images, or the training; and what the point sets."""
+    label, named = "Training", sweep.training
+    rest = dict(trial.params)
+    if sweep.training == IMAGES:
+        label, named = "Optimizer", str(trial.config.get("optimizer", "–"))
+        rest.pop("optimizer", None)
+    settings = settings_text(rest, sweep.training)
+    return Fact(
+        label, named, settings or Markup("everything else as in the base config"), wide=True
+    )
 
 
 def _memory(about: dict[str, Any]) -> str:

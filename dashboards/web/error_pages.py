@@ -16,6 +16,7 @@ from sweeps.errors import (
     SweepsError,
     SweepStateConflict,
 )
+from worker.config.trial_config import FieldError
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -45,6 +46,8 @@ class PageRoute(APIRoute):
             except RequestValidationError:
                 # A path that is not of the right form, like /sweeps/x/trials/y.
                 return error_page(404, "Not found", f"There is no page {request.url.path[:200]}.")
+            except FieldError as error:
+                return error_page(422, "This value cannot be used", sentence(str(error)))
             except SweepsError as error:
                 for kind, (status, title) in _TITLES.items():
                     if isinstance(error, kind):

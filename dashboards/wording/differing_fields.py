@@ -17,9 +17,11 @@ class Differing:
     names: list[str]
     #: Field, and its value in each config.
     rows: list[tuple[str, list[str]]]
+    #: Whose fields they are; "" if the configs are of several trainings.
+    training: str = ""
 
 
-def differing_fields(configs: Mapping[str, Mapping[str, Any]]) -> Differing:
+def differing_fields(configs: Mapping[str, Mapping[str, Any]], training: str) -> Differing:
     """Line configs up by field. A field that a config does not have reads as unset."""
     fields = dict.fromkeys(name for config in configs.values() for name in config)
     rows = []
@@ -29,4 +31,4 @@ def differing_fields(configs: Mapping[str, Mapping[str, Any]]) -> Differing:
         values = [config.get(name) for config in configs.values()]
         if any(value != values[0] for value in values[1:]):
             rows.append((name, [config_value(value) for value in values]))
-    return Differing(list(configs), rows)
+    return Differing(list(configs), rows, training)

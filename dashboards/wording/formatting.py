@@ -176,14 +176,14 @@ def short_moment(at: datetime | None) -> Markup:
     )
 
 
-def symbol(key: str) -> Markup:
+def symbol(key: str | Quantity) -> Markup:
     """The paper's symbol of a field or metric, or its name."""
     what = quantity(key)
     # Symbols are this package's own markup; a name can come from a plugin and is escaped.
     return Markup(what.symbol) if what.symbol else escape(what.name)
 
 
-def named_symbol(key: str) -> Markup:
+def named_symbol(key: str | Quantity) -> Markup:
     """The symbol with its name on hovering, or the name alone."""
     what = quantity(key)
     if not what.symbol:
@@ -196,11 +196,11 @@ def upper_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def caption(key: str) -> Markup:
+def caption(key: str | Quantity) -> Markup:
     """Heading of a plot: the quantity's name, and its symbol where it has one."""
     what = quantity(key)
     words = escape(upper_first(what.name))
-    return Markup("{} {}").format(words, symbol(key)) if what.symbol else Markup(words)
+    return Markup("{} {}").format(words, symbol(what)) if what.symbol else Markup(words)
 
 
 def percent(fraction: float | None) -> str:

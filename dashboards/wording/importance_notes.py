@@ -14,14 +14,16 @@ from sweeps.spec.domains import Domain
 
 #: Branches that are listed by name.
 MOST_NAMED = 6
-#: As sweeps.analysis.importance asks for, which loads Optuna.
+#: As sweeps.analysis.stored.importance asks for, which loads Optuna.
 FEWEST_POINTS, FEWEST_FIELDS = 10, 2
 _DOMAINS: TypeAdapter[dict[str, Domain]] = TypeAdapter(dict[str, Domain])
 
 
-def branch_name(fixed: Mapping[str, Any]) -> str:
+def branch_name(fixed: Mapping[str, Any], training: str) -> str:
     """A branch by what it fixes; "all points" where the space has no branches."""
-    words = ", ".join(f"{quantity(k).name} {choice_word(v)}" for k, v in fixed.items())
+    words = ", ".join(
+        f"{quantity(k, training=training).name} {choice_word(v)}" for k, v in fixed.items()
+    )
     return words or "all points"
 
 
@@ -33,11 +35,11 @@ def importance_notes(sweep: Sweep) -> list[Markup]:
     shown = [branch for branch in found if len(branch.free) >= FEWEST_FIELDS]
     alone = [branch for branch in found if len(branch.free) < FEWEST_FIELDS]
     fixed = list(dict.fromkeys(name for branch in found for name in branch.fixed))
-    notes = [_chosen_by(fixed)]
+    notes = [_chosen_by(_fields(fixed, sweep.training), len(fixed))]
     if shown:
-        notes.append(_shown(shown))
+        notes.append(_shown(shown, sweep.training))
     if alone:
-        notes.append(_alone(alone))
+        notes.append(_alone(alone, sweep.training))
     return notes
 
 
@@ -61,33 +63,36 @@ def _branches(sweep: Sweep) -> list[Branch]:
         return []
 
 
-def _chosen_by(fixed: Sequence[str]) -> Markup:
-    chooses = "chooses the branch and has" if len(fixed) == 1 else "choose the branch and have"
+def _chosen_by(fields: Markup, count: int) -> Markup:
+    chooses = "chooses the branch and has" if count == 1 else "choose the branch and have"
     return Markup("Importance is within one branch of the space: {} {} none.").format(
-        _fields(fixed), chooses
+        fields, chooses
     )
 
 
-def _shown(found: Sequence[Branch]) -> Markup:
+def _shown(found: Sequence[Branch], training: str) -> Markup:
     named = found[:MOST_NAMED]
-    parts = [Markup("{} ({})").format(branch_name(b.fixed), _fields(list(b.free))) for b in named]
+    parts = [
+        Markup("{} ({})").format(branch_name(b.fixed, training), _fields(list(b.free), training))
+        for b in named
+    ]
     return Markup("It is of {}, from {} finished points of the branch on.").format(
         _listed(parts, len(found)), FEWEST_POINTS
     )
 
 
-def _alone(found: Sequence[Branch]) -> Markup:
+def _alone(found: Sequence[Branch], training: str) -> Markup:
     parts = []
     for branch in found[:MOST_NAMED]:
-        what = _fields(list(branch.free)) if branch.free else "nothing"
-        parts.append(Markup("{} (varies {})").format(branch_name(branch.fixed), what))
+        what = _fields(list(branch.free), training) if branch.free else "nothing"
+        parts.append(Markup("{} (varies {})").format(branch_name(branch.fixed, training), what))
     return Markup("None of {}: one field has no other to be compared with.").format(
         _listed(parts, len(found))
     )
 
 
-def _fields(names: Sequence[str]) -> Markup:
-    return Markup(", ").join(symbol(name) for name in names)
+def _fields(names: Sequence[str], training: str) -> Markup:
+    return Markup(", ").join(symbol(quantity(name, training=training)) for name in names)
 
 
 def _listed(parts: Sequence[Markup], count: int) -> Markup:

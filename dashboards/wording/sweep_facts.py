@@ -1,5 +1,6 @@
 """What several pages read off a sweep's record: its objective, what it varies, how far it is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from markupsafe import Markup
 from dashboards.wording.formatting import named_symbol, sampled_value
 from sweeps.figures.quantities import Quantity, quantity
 from sweeps.records import Sweep, TrialState
+from sweeps.spec.sweep_spec import MODELS
 from sweeps.store.store import Store
 
 
@@ -82,19 +84,30 @@ def objective_metric(sweep: Sweep) -> str:
 
 def objective_quantity(sweep: Sweep) -> Quantity:
     """That metric with its words, and the unit that the sweep declares for it."""
-    return quantity(objective_metric(sweep), sweep.metrics)
+    return quantity(objective_metric(sweep), sweep.metrics, sweep.training)
+
+
+def objective_quantities(sweep: Sweep) -> list[Quantity]:
+    """All of its objectives with their words; the first is ``objective_quantity``."""
+    return [quantity(one.metric, sweep.metrics, sweep.training) for one in sweep.objectives]
+
+
+def training_of(sweeps: Iterable[Sweep]) -> str:
+    """The training that sweeps share; "" if they have several."""
+    names = {one.training for one in sweeps}
+    return names.pop() if len(names) == 1 else ""
 
 
 def is_adaptive(sweep: Sweep) -> bool:
     """Whether the search looked at results, so that means over its points would flatter."""
-    return sweep.sampler in ("tpe", "gp") or sweep.scheduler is not None
+    return sweep.sampler in MODELS or sweep.scheduler is not None
 
 
-def settings_text(params: dict[str, Any]) -> Markup:
+def settings_text(params: dict[str, Any], training: str) -> Markup:
     """``α^v = 0.05, α^s = 0.001``."""
     parts = (
         Markup('<span class="nowrap">{} = {}</span>').format(
-            named_symbol(name), sampled_value(value)
+            named_symbol(quantity(name, training=training)), sampled_value(value)
         )
         for name, value in params.items()
     )

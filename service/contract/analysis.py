@@ -123,6 +123,45 @@ class RungOut(Output):
     spearman: float | None
 
 
+class FrontObjectiveOut(Output):
+    """One of several objectives; its declared reference, or null."""
+
+    metric: str
+    direction: Direction
+    reference: float | None
+
+
+class FrontPointOut(Output):
+    """A point that no other one beats, by means over seeds."""
+
+    point: int
+    params: dict[str, Any]
+    #: Metric of each objective -> mean with its interval.
+    values: dict[str, EstimateOut]
+    #: Whether it is shown to differ from every other point of the front in some objective; null
+    #: with a single seed of a point, and on a front of more than 30.
+    is_distinct: bool | None
+
+
+class FrontOut(Output):
+    """The Pareto front of a sweep with several objectives, along the first of them."""
+
+    objectives: list[FrontObjectiveOut]
+    points: list[FrontPointOut]
+    #: Points with a mean of every objective.
+    num_points: int
+    #: Between the front and ``reference``, in the product of the metrics' own units.
+    hypervolume: float | None
+    #: Metric -> where the hypervolume is measured from: declared, or the worst mean of any point.
+    reference: dict[str, float]
+    #: Points of the front with ``is_distinct``; null where that is.
+    num_distinct: int | None
+    #: Points off the front whose 95 % intervals reach beyond it.
+    num_reaching: int
+    #: What the front does not show.
+    notes: list[str]
+
+
 class FindingsOut(Output):
     """Everything that is computed from a sweep's trials. Errors are fractions."""
 
@@ -145,6 +184,8 @@ class FindingsOut(Output):
     importance: list[ImportanceOut] | None
     #: Computed by the driver; null before, and without ASHA.
     rungs: list[RungOut] | None
+    #: Computed by the driver; null before, and with a single objective.
+    front: FrontOut | None
 
 
 class AnalysisOut(Output):

@@ -50,7 +50,9 @@ class BestOut(Output):
     sd: float | None
     n: int
     #: A confirmation's points were chosen elsewhere, on other seeds.
-    label: Literal["selected, optimistic", "confirmed on fresh seeds"]
+    label: Literal[
+        "selected, optimistic", "confirmed on fresh seeds", "by the first objective alone"
+    ]
 
 
 class MachineUseOut(Output):
@@ -181,8 +183,8 @@ class PointOut(Output):
 
     number: int
     params: dict[str, Any]
-    #: Of the objective over complete replicates, in the metric's own unit; null without one, and
-    #: where a replicate diverged.
+    #: Of the objective (of several: the first) over complete replicates, in the metric's own unit;
+    #: null without one, and where a replicate diverged.
     mean: float | None
     #: Standard deviation, and ends of the mean's 95 % interval (of an error, on the logit scale);
     #: null for fewer than two seeds.
@@ -211,7 +213,7 @@ class TrialCurvesOut(Output):
 
 
 class BestTrialOut(Output):
-    """The trial whose final weights are kept: the best single one of the sweep."""
+    """The trial whose final weights are kept: the best single one by the first objective."""
 
     sweep_id: str
     trial: int

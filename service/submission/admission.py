@@ -41,6 +41,8 @@ Reasons = Iterator[tuple[str, str]]
 def sweep_out(sweep: Sweep) -> SweepOut:
     """A sweep as the API shows it: its best point carries the warning that it was selected."""
     label = "confirmed on fresh seeds" if sweep.confirms else "selected, optimistic"
+    if sweep.has_front:
+        label = "by the first objective alone"
     best = sweep.best and BestOut.model_validate(sweep.best | {"label": label})
     fields = {name: getattr(sweep, name) for name in SweepOut.model_fields}
     return SweepOut.model_validate(fields | {"best": best})

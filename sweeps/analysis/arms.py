@@ -279,6 +279,13 @@ def _notes(
     metric = sweep.objective.metric
     notes = list(dict.fromkeys(_WHY_NOT[one.kind] for one in unlike))
     notes += _left_out(arms)
+    if sweep.has_front:
+        names = ", ".join(one.metric for one in sweep.objectives)
+        notes.append(
+            f"This sweep has several objectives ({names}), so no single point is best. What is "
+            f"selected, compared and explained here goes by {metric} alone; the front has the "
+            "points that no other one beats."
+        )
     if any(arm.selected for arm in arms) and metric == _TEST:
         notes.append("Points were chosen by their test error: these numbers are no test any more.")
     elif any(arm.selected for arm in arms):

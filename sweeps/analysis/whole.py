@@ -1,6 +1,6 @@
 """A sweep's whole analysis: with the sweep that confirmed it, and what its driver computed.
 
-The driver computes what needs Optuna or scipy: importance and rank correlation of rungs.
+The driver computes what needs Optuna or scipy: importance, rank correlation of rungs, the front.
 """
 
 import logging
@@ -12,7 +12,7 @@ from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.store import Store
 
 #: Parts that take an engine or many curves: the driver computes them, and they lie in the result.
-STORED = ("importance", "rungs")
+STORED = ("importance", "rungs", "front")
 
 
 def full_analysis(store: Store, sweep_id: str) -> dict[str, Any]:
@@ -69,17 +69,19 @@ BUSY_POINTS = 2000
 
 def driver_analysis(store: Store, sweep_id: str) -> dict[str, Any]:
     """The analysis of a sweep with importance and rung correlations, as JSON values."""
-    from sweeps.analysis.importance import ped_anova
-    from sweeps.analysis.rung_correlation import rung_correlations
+    from sweeps.analysis.stored.front import front_of
+    from sweeps.analysis.stored.importance import ped_anova
+    from sweeps.analysis.stored.rung_correlation import rung_correlations
 
     sweep = store.get_sweep(sweep_id)
     points = store.all_points(sweep_id)
     found = analyse(store, sweep_id)
     is_over = sweep.state != SweepState.RUNNING or not sweep.trials["running"]
     if len(points) > BUSY_POINTS and not is_over:
-        return found | {"importance": None, "rungs": None}
+        return found | dict.fromkeys(STORED)
     began = time.monotonic()
     found["importance"] = ped_anova(sweep.spec, points)
+    found["front"] = front_of(store, sweep)
     found["rungs"] = rung_correlations(store, sweep, points)
-    log.debug("importance and rungs took %.2f s", time.monotonic() - began)
+    log.debug("importance, front and rungs took %.2f s", time.monotonic() - began)
     return found

@@ -12,7 +12,16 @@ from sweeps.batch.results import write_whole
 from sweeps.spec.sweep_spec import SweepSpec
 
 #: What must be the same for two specs of one name: else their points are not comparable.
-_IDENTITY = ("training", "base", "space", "sampler", "sampler_seed", "initial_points", "objective")
+_IDENTITY = (
+    "training",
+    "base",
+    "space",
+    "sampler",
+    "sampler_seed",
+    "initial_points",
+    "objective",
+    "objectives",
+)
 
 
 def keep_specs(out: Path, specs: Sequence[SweepSpec]) -> None:

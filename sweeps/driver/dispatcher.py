@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sweeps.cluster.fair_share import Share
@@ -62,7 +62,7 @@ class Dispatcher:
         places: Places,
         scheduler: PointScheduler,
         limits: Limits,
-        objective: SweepObjective | None = None,
+        objectives: Sequence[SweepObjective] = (),
         share: Share | None = None,
         device: str = "cpu",
         trials_per_gpu: int = 1,
@@ -84,9 +84,11 @@ class Dispatcher:
         self._places = places
         self._scheduler = scheduler
         self._limits = limits
-        self._objective = objective
+        self._objective = next(iter(objectives), None)
         self._share = share
-        self._metric = None if objective is None else objective.metric
+        self._objectives = [one.metric for one in objectives]
+        # What early stopping goes by, which there is for one objective alone.
+        self._metric = next(iter(self._objectives), None)
         self._device = device
         self._trials_per_gpu = trials_per_gpu
         self._training, self._package, self._parts = training, package, parts or {}
@@ -168,6 +170,7 @@ class Dispatcher:
             "data_home": self._places.data_home,
             "log_path": str(self._places.log(number)),
             "objective": None if self._objective is None else vars(self._objective),
+            "objectives": self._objectives,
             "trials_per_gpu": self._trials_per_gpu,
             "training": self._training,
             "package": self._package,
@@ -241,7 +244,7 @@ class Dispatcher:
 
     def _take(self, run: Run, attempt: AttemptLog, report: Report) -> None:
         run.last = report
-        run.has_objective = run.has_objective or self._metric in report.metrics
+        run.reported.update(name for name in self._objectives if name in report.metrics)
         self._writer.report(attempt, report)
         self._limits.reported(run.trial, report.step)
         run.verdict = self._judge(run, report)
@@ -356,11 +359,11 @@ class Dispatcher:
     def _judge(self, run: Run, report: Report) -> Ending | None:
         """How the run ends because of a report; None while it goes on."""
         metric = self._metric
-        if is_divergent(report, metric):
+        if is_divergent(report, self._objectives):
             step = report.step if report.diverged_at_step is None else report.diverged_at_step
             return outcomes.reached(TrialState.DIVERGED, f"diverged at step {step}")
         if report.status == "complete":
-            return outcomes.returned(report, metric, has_objective=run.has_objective)
+            return outcomes.returned(report, self._objectives, run.reported)
         overrun = self._limits.overrun_of(run.trial)
         if overrun is not None:
             return outcomes.failed(overrun)
@@ -395,7 +398,7 @@ class Dispatcher:
             return outcomes.lost(error, self._losses[number])
         if error is not None:
             return outcomes.failed(describe_error(error))
-        return outcomes.returned(run.last, self._metric, has_objective=run.has_objective)
+        return outcomes.returned(run.last, self._objectives, run.reported)
 
     def _must_stop_now(self) -> bool:
         """Whether a reporting trial is cut off. For a pause it may write its checkpoint first."""

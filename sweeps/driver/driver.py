@@ -275,7 +275,7 @@ def _dispatcher(
         places=Places(home.resolve(), claim.sweep_id, data_home),
         scheduler=plan.scheduler,
         limits=Limits(plan.budget, gpus=gpus, started_at=sweep.started_at, per_trial=plan.limits),
-        objective=plan.objective,
+        objectives=plan.objectives,
         share=share,
         device="cuda" if gpus > 0 else "cpu",
         trials_per_gpu=plan.resources.trials_per_gpu,

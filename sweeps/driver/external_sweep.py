@@ -56,7 +56,7 @@ class ExternalSweep:
             started_at=self._sweep.started_at,
             per_trial=self._plan.limits,
         )
-        objective = self._plan.objective
+        objective = next(iter(self._plan.objectives), None)
         self._metric = None if objective is None else objective.metric
         self._queue = TrialQueue(
             store,

@@ -1,7 +1,7 @@
 """Reports of a trial, checked before the store, and what the ends of attempts and sweeps mean."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -32,10 +32,10 @@ def read_reports(result: Mapping[str, Any]) -> list[Report]:
         ) from error
 
 
-def is_divergent(report: Report, metric: str | None) -> bool:
-    """Whether the trial is lost: it says so, or its objective is not a finite number."""
-    value = 0.0 if metric is None else report.metrics.get(metric, 0.0)
-    return report.status == "diverged" or not math.isfinite(value)
+def is_divergent(report: Report, objectives: Iterable[str]) -> bool:
+    """Whether the trial is lost: it says so, or an objective is not a finite number."""
+    values = (report.metrics.get(name, 0.0) for name in objectives)
+    return report.status == "diverged" or not all(map(math.isfinite, values))
 
 
 def describe_error(error: BaseException) -> str:
@@ -90,19 +90,22 @@ def reached(state: TrialState, cause: str) -> Ending:
     return Ending(state, state, cause)
 
 
-def returned(last: Report | None, metric: str | None, *, has_objective: bool = False) -> Ending:
+def returned(
+    last: Report | None, objectives: Iterable[str], reported: Collection[str] = ()
+) -> Ending:
     """The end of an attempt whose trainable returned by itself.
 
-    ``has_objective``: an earlier report had it. That of a training function counts: only its own
-    reports say what it has measured, and its last one may be about something else.
+    ``reported``: objectives that earlier reports had. Those of a training function count: only its
+    own reports say what it has measured, and its last one may be about something else.
     """
     if last is None:
         return failed("ended without a report")
     if last.status != "complete":
         of = "" if last.num_steps is None else f" of {last.num_steps}"
         return failed(f"ended at step {last.step}{of} without a final report")
-    if metric is not None and metric not in last.metrics and not has_objective:
-        return failed(f"the final report has no {metric}")
+    for name in objectives:
+        if name not in last.metrics and name not in reported:
+            return failed(f"the final report has no {name}")
     return reached(TrialState.COMPLETE, "complete")
 
 

@@ -27,8 +27,8 @@ class SweepPlan:
     limits: TrialLimits
     #: Trials at once; None = as many as fit.
     concurrency: int | None
-    #: None for a match, whose proposer reads what it needs.
-    objective: SweepObjective | None
+    #: Empty for a match, whose proposer reads what it needs.
+    objectives: Sequence[SweepObjective]
     #: Computes a sweep's result from its rows; None where the proposer knows it.
     analyse: Callable[[], dict[str, Any]] | None
 
@@ -68,7 +68,7 @@ def _sweep(store: Store, sweep: Sweep) -> SweepPlan:
         budget=spec.budget,
         limits=spec.limits,
         concurrency=spec.concurrency,
-        objective=sweep.objective,
+        objectives=sweep.objectives,
         analyse=lambda: _analyse(store, sweep.id),
     )
 
@@ -86,7 +86,7 @@ def _match(store: Store, sweep: Sweep) -> SweepPlan:
         budget=spec.budget,
         limits=spec.limits,
         concurrency=spec.concurrency,
-        objective=None,
+        objectives=(),
         analyse=None,
     )
 

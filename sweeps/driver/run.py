@@ -1,6 +1,6 @@
 """A trial that a driver has started."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sweeps.driver.store_writer import AttemptLog, Ending
 from sweeps.records import Trial
@@ -14,8 +14,8 @@ class Run:
     trial: Trial
     attempt: AttemptLog | None = None
     last: Report | None = None
-    #: Whether a report of this attempt had the objective.
-    has_objective: bool = False
+    #: Objectives that reports of this attempt had.
+    reported: set[str] = field(default_factory=set)
     #: Set once it is known how the run ends, whatever else it may report.
     verdict: Ending | None = None
     #: When it was told to stop although its sweep goes on, on the monotonic clock.

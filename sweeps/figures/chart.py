@@ -45,6 +45,9 @@ class Marks:
     #: Lengths of the bars on either side of each value.
     below: Sequence[float] = ()
     above: Sequence[float] = ()
+    #: The same along the x axis.
+    left: Sequence[float] = ()
+    right: Sequence[float] = ()
     symbol: Symbol = "circle"
     size: float = 8.0
     #: Whether a line leads from mark to mark.

@@ -140,7 +140,7 @@ def _draw_marks(
     axes.errorbar(
         x,
         y,
-        xerr=bars if is_sideways else None,
+        xerr=bars if is_sideways else (marks.left, marks.right) if marks.right else None,
         yerr=None if is_sideways else bars,
         fmt=_SYMBOLS[symbol],
         linestyle="-" if marks.is_joined else "none",

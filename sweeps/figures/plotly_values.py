@@ -218,11 +218,17 @@ def _marks(marks: Marks) -> dict[str, Any]:
         },
     }
     if marks.above:
-        ends = {"thickness": 1.5, "width": 5} if marks.has_caps else {"thickness": 1, "width": 0}
-        sides = {} if marks.above == marks.below else {"arrayminus": list(marks.below)}
-        bars = {"type": "data", "symmetric": not sides, "array": list(marks.above)}
-        trace["error_y"] = {**bars, **sides, **ends, "color": marks.colour}
+        trace["error_y"] = _bars(marks, marks.below, marks.above)
+    if marks.right:
+        trace["error_x"] = _bars(marks, marks.left, marks.right)
     return trace
+
+
+def _bars(marks: Marks, minus: Sequence[float], plus: Sequence[float]) -> dict[str, Any]:
+    ends = {"thickness": 1.5, "width": 5} if marks.has_caps else {"thickness": 1, "width": 0}
+    sides = {} if plus == minus else {"arrayminus": list(minus)}
+    bars = {"type": "data", "symmetric": not sides, "array": list(plus)}
+    return {**bars, **sides, **ends, "color": marks.colour}
 
 
 def _level(level: Level) -> dict[str, Any]:

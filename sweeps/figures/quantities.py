@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker.config.parts import PART_FIELD
-from worker.config.training import FIXED_METRICS
+from worker.config.training import FIXED_METRICS, IMAGES
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,27 @@ _OF_LAYERS = frozenset({*LAYER_QUANTITIES, "gain", "kappa"})
 _BY_KEY = {quantity.key: quantity for quantity in _QUANTITIES}
 
 
+#: Names that mean the same whatever is trained.
+_OF_EVERY_TRAINING = frozenset({"step", *FIXED_METRICS})
+
+
 def quantity(
-    key: str | Quantity, declared: Mapping[str, Mapping[str, Any]] | None = None
+    key: str | Quantity,
+    declared: Mapping[str, Mapping[str, Any]] | None = None,
+    training: str = IMAGES,
 ) -> Quantity:
     """Look a field or metric up; ``effective_lr/conv5`` names its layer after the quantity.
 
     A metric that the sweep declares (``Sweep.metrics``) has the unit that it declares, unless its
     name has a fixed meaning. A key that is not known is shown under its own name, without a unit.
+    So is a field or metric of another training than images that is called like one of images.
     A ``Quantity`` was looked up already and is returned: who knows the sweep looks up once, and
     passes it on in place of the key.
     """
     if isinstance(key, Quantity):
         return key
-    known = _BY_KEY.get(key)
+    is_known = training == IMAGES or key in _OF_EVERY_TRAINING
+    known = _BY_KEY.get(key) if is_known else None
     own = (declared or {}).get(key)
     if own is not None and key not in FIXED_METRICS:
         unit = str(own.get("unit") or "")

@@ -118,7 +118,7 @@ def _curve(metric: str | Quantity, curve: Curve, ink: str, stroke: Dash) -> Line
 
 
 def sensitivity(
-    field: str,
+    field: str | Quantity,
     objective: str | Quantity,
     settings: Sequence[Setting],
     *,
@@ -159,7 +159,7 @@ def sensitivity(
         )
     x = _field_axis(field, settings, is_log=is_log)
     y = Axis(what.axis, ends=_ends_of_points(settings, objective))
-    return Chart(f"sensitivity-{field}", x, y, series, title)
+    return Chart(f"sensitivity-{quantity(field).key}", x, y, series, title)
 
 
 def _ends_of_points(settings: Sequence[Setting], objective: str | Quantity) -> tuple[float, float]:
@@ -171,7 +171,7 @@ def _ends_of_points(settings: Sequence[Setting], objective: str | Quantity) -> t
     return low - margin, high + margin
 
 
-def _field_axis(field: str, settings: Sequence[Setting], *, is_log: bool) -> Axis:
+def _field_axis(field: str | Quantity, settings: Sequence[Setting], *, is_log: bool) -> Axis:
     """A place for each word, or an axis of numbers."""
     title = quantity(field).axis
     words = {setting.value for setting in settings if isinstance(setting.value, str)}

@@ -6,8 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweeps.analysis.stored.front import off_the_front, point_means
 from sweeps.figures import match as match_figures
 from sweeps.figures.chart import Chart
+from sweeps.figures.front import front_chart
 from sweeps.figures.plotly_values import LEGEND_BELOW, figure_of
 from sweeps.figures.quantities import Quantity, quantity
 from sweeps.figures.sweep import (
@@ -28,17 +30,30 @@ MOST_CURVES = 6
 
 
 def sweep_charts(store: Store, sweep: Sweep) -> list[Chart]:
-    """Learning curves of the best points, and the objective over each numeric field."""
-    metric, sign = quantity(sweep.objective.metric, sweep.metrics), sweep.objective.sign
+    """The front, learning curves of the best points, and the objective over each numeric field."""
+    metric, sign = (
+        quantity(sweep.objective.metric, sweep.metrics, sweep.training),
+        sweep.objective.sign,
+    )
     points = [p for p in store.all_points(sweep.id) if p.mean is not None]
     points.sort(key=lambda p: (sign * (p.mean or 0.0), p.number))
-    found = [_curves(store, sweep, points[:MOST_CURVES], metric)]
+    found = [*_front(store, sweep), _curves(store, sweep, points[:MOST_CURVES], metric)]
     for field, domain in sweep.space.items():
-        what = f"{metric.name} over {quantity(field).short}"
+        what = quantity(field, training=sweep.training)
         settings = numeric_settings(sweep, points, field)
-        title = f"{what}, mean ± sd over seeds"
-        found.append(sensitivity(field, metric, settings, is_log=is_log(domain), title=title))
+        title = f"{metric.name} over {what.short}, mean ± sd over seeds"
+        found.append(sensitivity(what, metric, settings, is_log=is_log(domain), title=title))
     return [one for one in found if one.series]
+
+
+def _front(store: Store, sweep: Sweep) -> list[Chart]:
+    front = (sweep.result or {}).get("front")
+    if front is None:
+        return []
+    x, y = (quantity(one.metric, sweep.metrics, sweep.training) for one in sweep.objectives[:2])
+    means = off_the_front(front, point_means(sweep.objectives, store.all_trials(sweep.id)))
+    title = f"{sweep.name}: {y.name} over {x.name}, 95 % intervals of the points on the front"
+    return [front_chart(front, means, x, y, title=title)]
 
 
 def _curves(store: Store, sweep: Sweep, best: Sequence[Point], metric: Quantity) -> Chart:
@@ -55,7 +70,7 @@ def _label(sweep: Sweep, point: Point) -> str:
     parts = [f"point {point.number}: {optimizer_of(sweep, point.params)}"]
     for name in ("alpha_v", "lr"):
         if isinstance(rate := point.params.get(name), int | float):
-            parts.append(f"{quantity(name).short} {rate:.3g}")
+            parts.append(f"{quantity(name, training=sweep.training).short} {rate:.3g}")
     return ", ".join(parts)
 
 

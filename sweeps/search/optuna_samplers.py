@@ -1,4 +1,4 @@
-"""Samplers of a branch by Optuna: random, quasi-random, TPE, GP. The only door to Optuna.
+"""Samplers of a branch by Optuna: random, quasi-random, TPE, GP, NSGA-II.
 
 A model's points depend on the spec and on the results so far, never on the order in which results
 came: the study is built in memory from the points, in number order, for each question.
@@ -8,7 +8,7 @@ import hashlib
 import json
 import statistics
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import optuna
@@ -18,7 +18,14 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
+from optuna.samplers import (
+    BaseSampler,
+    GPSampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as Told
 
@@ -33,15 +40,35 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 #: Refused proposals in a row after which a model is no longer asked.
 _INSISTS = 3
+#: Points of a generation of NSGA-II.
+POPULATION = 16
 #: Samplers that learn, each made anew for each question.
 _MODELS: dict[str, Any] = {
     "tpe": lambda seed: TPESampler(seed=seed),
     "gp": lambda seed: GPSampler(seed=seed),
+    "nsga2": lambda seed: _Generations(population_size=POPULATION, seed=seed),
 }
 
 
+class _Generations(NSGAIISampler):  # type: ignore[misc]  # Optuna is not type-checked
+    """NSGA-II whose generations follow from the numbers of its trials.
+
+    Optuna writes a trial's generation beside it when it is asked for; a study that is built from
+    the store's points has none of that. While the last points of a generation still run, the next
+    one descends from those that have ended.
+    """
+
+    def get_trial_generation(self, study: optuna.Study, trial: FrozenTrial) -> int:
+        number: int = trial.number
+        return number // POPULATION
+
+    def get_population(self, study: optuna.Study, generation: int) -> list[FrozenTrial]:
+        complete = study.get_trials(deepcopy=False, states=(Told.COMPLETE,))
+        return [one for one in complete if one.number // POPULATION == generation]
+
+
 class Model:
-    """A branch whose next point follows from the results of its points: TPE, GP."""
+    """A branch whose next point follows from the results of its points: TPE, GP, NSGA-II."""
 
     restarts = False
 
@@ -69,7 +96,8 @@ class Model:
         # A model may insist on its optimum; chance finds what is left of the space.
         is_stuck = repeats >= _INSISTS
         sampler = RandomSampler(seed) if is_stuck else _MODELS[self._spec.sampler](seed)
-        study = optuna.create_study(direction=self._spec.objective.direction, sampler=sampler)
+        directions = [one.direction for one in self._spec.every_objective]
+        study = optuna.create_study(directions=directions, sampler=sampler)
         worst = self._worst_case(every)
         trials = (self._trial(point, worst) for point in mine)
         study.add_trials(self._prior + [trial for trial in trials if trial is not None])
@@ -79,44 +107,54 @@ class Model:
         first = self.ask((), repeats=0)
         return [] if first is None else [first]
 
-    def _trial(self, point: TriedPoint, worst: float) -> FrozenTrial | None:
+    def _trial(self, point: TriedPoint, worst: Sequence[float]) -> FrozenTrial | None:
         """The point as Optuna sees it; None where all of its replicates failed."""
-        state, value = self._outcome(point, worst)
+        state, values = self._outcome(point, worst)
         if state == Told.FAIL:
             return None
         return create_trial(
             state=state,
-            value=value,
+            values=values,
             params=encoded(self.branch, point.params),
             distributions=self._distributions,
             intermediate_values=point.curve if state == Told.PRUNED else None,
         )
 
-    def _outcome(self, point: TriedPoint, worst: float) -> tuple[Told, float | None]:
+    def _outcome(
+        self, point: TriedPoint, worst: Sequence[float]
+    ) -> tuple[Told, list[float] | None]:
         outcomes = point.outcomes.values()
         open_ones = len(outcomes) < self._spec.replicates
         if open_ones or not all(outcome.state.is_finished() for outcome in outcomes):
             return Told.RUNNING, None
         if any(outcome.state == TrialState.PRUNED for outcome in outcomes):
-            return Told.PRUNED, point.curve[max(point.curve)] if point.curve else worst
-        values = [worst for outcome in outcomes if outcome.state == TrialState.DIVERGED]
-        values += _finite(outcomes)
-        return (Told.COMPLETE, statistics.fmean(values)) if values else (Told.FAIL, None)
+            return Told.PRUNED, [point.curve[max(point.curve)] if point.curve else worst[0]]
+        rows = [worst for outcome in outcomes if outcome.state == TrialState.DIVERGED]
+        rows += _finite(outcomes)
+        if not rows:
+            return Told.FAIL, None
+        return Told.COMPLETE, [statistics.fmean(values) for values in zip(*rows, strict=True)]
 
-    def _worst_case(self, points: Iterable[TriedPoint]) -> float:
+    def _worst_case(self, points: Iterable[TriedPoint]) -> list[float]:
         """What a diverged trial counts as: all wrong, or the worst that any trial ended with."""
-        minimize = self._spec.objective.direction == "minimize"
-        if self._spec.objective.metric in FRACTIONS:
-            return 1.0 if minimize else 0.0
-        seen = [value for point in points for value in _finite(point.outcomes.values())]
-        return (max if minimize else min)(seen, default=0.0)
+        seen = [values for point in points for values in _finite(point.outcomes.values())]
+        found = []
+        for index, one in enumerate(self._spec.every_objective):
+            minimize = one.direction == "minimize"
+            if one.metric in FRACTIONS:
+                found.append(1.0 if minimize else 0.0)
+            else:
+                worst = max if minimize else min
+                found.append(worst((values[index] for values in seen), default=0.0))
+        return found
 
 
-def _finite(outcomes: Iterable[TriedTrial]) -> list[float]:
+def _finite(outcomes: Iterable[TriedTrial]) -> list[Sequence[float]]:
+    """The values of each complete trial that has all of them."""
     return [
-        outcome.objective
+        [value for value in outcome.values if value is not None]
         for outcome in outcomes
-        if outcome.state == TrialState.COMPLETE and outcome.objective is not None
+        if outcome.state == TrialState.COMPLETE and None not in outcome.values
     ]
 
 

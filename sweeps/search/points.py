@@ -14,7 +14,8 @@ class TriedTrial:
 
     number: int
     state: TrialState
-    objective: float | None
+    #: Last value of each objective, the sweep's own first.
+    values: tuple[float | None, ...]
 
 
 @dataclass

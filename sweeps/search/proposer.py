@@ -1,8 +1,8 @@
-"""Proposes the points of a sweep: grid, random, quasi-random, TPE, GP.
+"""Proposes the points of a sweep: grid, random, quasi-random, TPE, GP, NSGA-II.
 
 Each branch of the space (see ``sweeps.spec.branches``) has a sampler of its own and they take
 turns, so optimizers get equal budgets. Grid, random and quasi-random points depend on the spec
-alone; TPE and GP points also on the results so far (``sweeps.search.optuna_samplers``).
+alone; points of the others also on the results so far (``sweeps.search.optuna_samplers``).
 
 Sampled points do not depend on the order in which a spec lists its fields: they are drawn in the
 order of names. A sweep whose stored points were drawn in the order of the spec, as up to version
@@ -39,6 +39,7 @@ class SweepProposer:
     def __init__(self, spec: SweepSpec, reader: TrialReader) -> None:
         self._spec = spec
         self._reader = reader
+        self._objectives = [one.metric for one in spec.every_objective]
         self._seeds = [spec.base.seed + k for k in range(spec.replicates)]
         self._points: dict[int, TriedPoint] = {}
         self._keys: set[str] = set()
@@ -87,7 +88,9 @@ class SweepProposer:
         if point is None:
             point = self._add_point(trial.point, trial.params)
             self._replayed.add(trial.config_key)
-        point.outcomes[trial.seed] = TriedTrial(trial.number, trial.state, trial.objective)
+        point.outcomes[trial.seed] = TriedTrial(
+            trial.number, trial.state, trial.values_of(self._objectives)
+        )
         return point
 
     def _add_point(self, number: int, params: dict[str, Any]) -> TriedPoint:

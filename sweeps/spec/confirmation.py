@@ -41,7 +41,9 @@ class ConfirmSpec(SpecModel):
     """Request to confirm the best points of a sweep."""
 
     points: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS)] = Field(
-        1, description="How many of the best points, of each optimizer if the sweep has several."
+        1,
+        description="How many of the best points, of each optimizer if the sweep has several; with "
+        "several objectives, how many of the front.",
     )
     replicates: Annotated[int, Field(strict=True, ge=2, le=1000)] = Field(
         5, description="Fresh seeds of each point."
@@ -85,11 +87,25 @@ def best_points(sweep: Sweep, points: Sequence[Point], asked: ConfirmSpec) -> li
     )
     if not ranked:
         raise SweepStateConflict(f"cannot confirm sweep {sweep.id}: none of its points has a mean")
+    if sweep.has_front:
+        return _of_front(sweep, [point for _, _, point in ranked])[: asked.points]
     arms: dict[str, list[Point]] = {}
     for _, _, point in ranked:
         arms.setdefault(same(point.params.get("optimizer")), []).append(point)
     chosen = [point for arm in arms.values() for point in arm[: asked.points]]
     return chosen[:MAX_POINTS]
+
+
+def _of_front(sweep: Sweep, ranked: Sequence[Point]) -> list[Point]:
+    """The points of the front that the driver found, the best in the first objective first."""
+    front = (sweep.result or {}).get("front")
+    if front is None:
+        raise SweepStateConflict(
+            f"cannot confirm sweep {sweep.id}: it has several objectives, and no front was "
+            "computed from its points"
+        )
+    on = {point["point"] for point in front["points"]}
+    return [point for point in ranked if point.number in on]
 
 
 def confirmation(
@@ -100,6 +116,7 @@ def confirmation(
     base = spec.base.model_dump(mode="json", exclude_unset=True)
     base["seed"] = first_seed
     objective = spec.objective.model_dump(mode="json")
+    objectives = [one.model_dump(mode="json") for one in spec.objectives]
     if spec.training == IMAGES:
         base["test_evaluation"] = "end"
     if asked.full_training_set:
@@ -109,12 +126,18 @@ def confirmation(
                 f"holds out validation images, and this one is {spec.training!r}"
             )
         base["validation_fraction"] = 0.0
+        if objectives:
+            raise SweepStateConflict(
+                f"cannot confirm sweep {sweep.id} with full_training_set: it has several "
+                "objectives, of which the test error would be one alone"
+            )
         objective["metric"] = _on_test_data(objective["metric"])
     values = spec.model_dump(mode="json", include=_KEPT) | {
         "name": f"confirm {sweep.name}"[:100],
         "notes": f"Confirms {len(points)} selected of sweep {sweep.id} on fresh seeds.",
         "base": base,
         "objective": objective,
+        "objectives": objectives,
         "sampler": "list",
         "initial_points": [point.params for point in points],
         "replicates": asked.replicates,

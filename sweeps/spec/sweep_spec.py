@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -76,13 +76,15 @@ __all__ = [
     "load_spec_text",
 ]
 
-Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "list"]
+Sampler = Literal["grid", "random", "qmc", "tpe", "gp", "nsga2", "list"]
 #: The smallest share of a CPU or GPU that Ray accepts.
 LEAST_SHARE = 0.0001
 #: Metrics that a sweep declares at most.
 MAX_METRICS = 100
 #: Samplers that learn from results.
-MODELS = ("tpe", "gp")
+MODELS = ("tpe", "gp", "nsga2")
+#: Objectives of a sweep at most: with more, nearly every point is on the front.
+MAX_OBJECTIVES = 5
 #: Metrics by which a sweep over images may choose.
 IMAGE_OBJECTIVES = tuple(FIXED_METRICS)
 
@@ -109,6 +111,23 @@ class Objective(SpecModel):
     def sign(self) -> float:
         """Factor by which the better of two values becomes the smaller: 1 or -1."""
         return sign_of(self.direction)
+
+
+class OneOfSeveral(Objective):
+    """One of several objectives, none of which counts more than another."""
+
+    metric: Annotated[str, Field(strict=True, min_length=1, max_length=100)] = Field(
+        description="Name of a metric.", examples=list(IMAGE_OBJECTIVES)
+    )
+    reference: Finite | None = Field(
+        None,
+        description="Value from which the hypervolume is measured, worse than any result that "
+        "counts; none = the worst mean of any point.",
+    )
+
+
+#: An objective, alone or of several.
+ObjectiveKind = TypeVar("ObjectiveKind", bound=Objective)
 
 
 class Asha(SpecModel):
@@ -219,6 +238,11 @@ class SweepSpec(SpecModel):
     objective: Objective = Field(
         default_factory=Objective, description="What is minimised or maximised."
     )
+    objectives: Annotated[list[OneOfSeveral], Field(max_length=MAX_OBJECTIVES)] = Field(
+        default_factory=list,
+        description="Two or more that are searched together, in place of objective, which is then "
+        "the first of them.",
+    )
     metrics: Annotated[dict[MetricName, MetricDeclaration], BeforeValidator(_few_metrics)] = Field(
         default_factory=dict,
         description="Metrics that the training declares, by name; set at submission for a "
@@ -273,17 +297,13 @@ class SweepSpec(SpecModel):
         base = self.base.model_dump(exclude_unset=True)
         check_space(self.space, config, base)
         check_sampler(self.sampler, self.space, self.num_points, self.initial_points)
-        if self.sampler not in MODELS and (self.prior or self.from_sweep is not None):
-            field = "prior" if self.prior else "from_sweep"
-            raise FieldError(
-                field, f"{field} needs a sampler that learns, tpe or gp; got {self.sampler!r}"
-            )
+        self._check_prior_is_used()
         self._check_size()
         self._check_seeds()
         self._check_declarations()
         self._check_required()
-        self._take_declared_direction()
-        self._check_objective()
+        self._take_declared_directions()
+        self._check_objectives()
         self._check_rungs()
         check_device(self.base, self.resources.gpus)
         check_trainable(config, base, self.space, self.branches())
@@ -301,6 +321,11 @@ class SweepSpec(SpecModel):
             # A part has defaults of its own: those of images, written out, would replace them.
             values["base"] = self.base.model_dump(mode="json", exclude_unset=True)
         return values
+
+    @property
+    def every_objective(self) -> tuple[Objective, ...]:
+        """What is minimised or maximised: one, or several with the first as ``objective``."""
+        return tuple(self.objectives) or (self.objective,)
 
     def known_metrics(self) -> dict[str, MetricDeclaration]:
         """Return the metrics that the training declares, by name; {} where any may be reported."""
@@ -423,40 +448,99 @@ class SweepSpec(SpecModel):
                 f"stopped; got {self.scheduler.min_steps:,}",
             )
 
-    def _take_declared_direction(self) -> None:
-        """Where the objective leaves its direction out, take the one that its metric declares."""
-        known = self.known_metrics().get(self.objective.metric)
-        if known and known.direction and "direction" not in self.objective.model_fields_set:
-            objective = Objective(metric=self.objective.metric, direction=known.direction)
-            self.__dict__["objective"] = objective  # frozen, and not handed out yet
+    def _check_prior_is_used(self) -> None:
+        """Refuse earlier results where no sampler, or no single objective, takes them."""
+        if not self.prior and self.from_sweep is None:
+            return
+        field = "prior" if self.prior else "from_sweep"
+        if self.sampler not in MODELS:
+            raise FieldError(
+                field,
+                f"{field} needs a sampler that learns, one of {', '.join(MODELS)}; got "
+                f"{self.sampler!r}",
+            )
+        if self.objectives:
+            raise FieldError(
+                field,
+                f"{field} has one value for a point, and this sweep has {len(self.objectives)} "
+                f"objectives; remove {field}",
+            )
 
-    def _check_objective(self) -> None:
+    def _take_declared_directions(self) -> None:
+        """Where an objective leaves its direction out, take the one that its metric declares."""
+        # Frozen, and not handed out yet.
+        self.__dict__["objectives"] = [self._directed(one) for one in self.objectives]
+        given, first = self.objective, next(iter(self.objectives), None)
+        if first is None:
+            self.__dict__["objective"] = self._directed(given)
+            return
+        if "objective" in self.model_fields_set and (
+            given.metric != first.metric
+            or ("direction" in given.model_fields_set and given.direction != first.direction)
+        ):
+            raise FieldError(
+                "objective",
+                "objective must be left out where objectives are given, or be the first of them, "
+                f"{first.direction} {first.metric}; got {given.direction} {given.metric}",
+            )
+        self.__dict__["objective"] = Objective(metric=first.metric, direction=first.direction)
+
+    def _directed(self, objective: ObjectiveKind) -> ObjectiveKind:
+        known = self.known_metrics().get(objective.metric)
+        if not known or not known.direction or "direction" in objective.model_fields_set:
+            return objective
+        return objective.model_copy(update={"direction": known.direction})
+
+    def _check_objectives(self) -> None:
+        """Refuse objectives that are not reported, that are one too few, or steer by test data."""
+        if not self.objectives:
+            self._check_objective(self.objective, "objective")
+            return
+        names = [one.metric for one in self.objectives]
+        if len(names) == 1:
+            raise FieldError(
+                "objectives",
+                f"objectives must be two or more; a single one, {names[0]}, belongs in objective",
+            )
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise FieldError("objectives", f"objectives must differ, and {twice} is there twice")
+        if self.scheduler is not None:
+            raise FieldError(
+                "scheduler",
+                "scheduler must be none with several objectives: a point that is behind in one may "
+                f"be ahead in another, so none is stopped early; got {self.scheduler.kind!r}",
+            )
+        for index, one in enumerate(self.objectives):
+            self._check_objective(one, f"objectives.{index}")
+
+    def _check_objective(self, objective: Objective, place: str) -> None:
         """Refuse a metric that is not reported, and a search steered by the test set."""
-        metric = self.objective.metric
+        metric = objective.metric
         declared = self.known_metrics()
         known = declared.get(metric)
         if declared and known is None:
             names = ", ".join(declared)
             raise FieldError(
-                "objective.metric",
-                f"objective.metric must be one of the metrics of training {self.training!r} "
+                f"{place}.metric",
+                f"{place}.metric must be one of the metrics of training {self.training!r} "
                 f"({names}), got {shown(metric)}",
             )
-        asked = self.objective.direction
+        asked = objective.direction
         if self.training != IMAGES or metric not in FIXED_METRICS:
             fixed = FIXED_METRICS.get(metric)
             better = fixed.direction if fixed else known.direction if known else None
             if better not in (None, asked):
                 raise FieldError(
-                    "objective.direction",
-                    f"objective.direction must be {better!r}, which is better for {metric}; got "
+                    f"{place}.direction",
+                    f"{place}.direction must be {better!r}, which is better for {metric}; got "
                     f"{asked!r}",
                 )
         chooses = self.sampler not in COUNTED or self.scheduler is not None
         if chooses and (is_test(metric) or (known is not None and known.test)):
             raise FieldError(
-                "objective.metric",
-                f"objective.metric must not be {metric!r} where results steer the search: use "
+                f"{place}.metric",
+                f"{place}.metric must not be {metric!r} where results steer the search: use "
                 f"sampler grid without a scheduler, got sampler {self.sampler!r} and scheduler "
                 f"{shown(self.scheduler and self.scheduler.kind)}",
             )

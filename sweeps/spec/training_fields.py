@@ -51,8 +51,9 @@ BaseConfig = Annotated[
 
 
 def without_unset_training(values: dict[str, Any]) -> dict[str, Any]:
-    """Leave out of a dumped spec what only own trainings have: older specs stay the same."""
-    for name, default in (("training", IMAGES), ("metrics", {}), ("package", None), ("parts", {})):
+    """Leave out of a dumped spec what older specs lack: they stay the same."""
+    added: dict[str, Any] = {"training": IMAGES, "metrics": {}, "package": None}
+    for name, default in (added | {"parts": {}, "objectives": []}).items():
         if values.get(name) == default:
             values.pop(name, None)
     return values

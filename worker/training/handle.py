@@ -10,7 +10,7 @@ import numbers
 import operator
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ class Run:
         stop: Callable[[], bool],
         send: Callable[[Report], None],
         metrics: Mapping[str, Metric] | None = None,
-        objective: str | None = None,
+        objectives: Collection[str] = (),
         reported: int = -1,
         provenance: Callable[[], dict[str, Any]] = dict,
         measurement: Measurement | None = None,
@@ -80,7 +80,7 @@ class Run:
         self._saved = SavedFolders(folder, f"{config_key} seed {seed}")
         self._journal, self._send, self._provenance = journal, send, provenance
         self._stop = stop
-        self._declared, self._objective = metrics or {}, objective
+        self._declared, self._objectives = metrics or {}, tuple(objectives)
         # Reports and stops may come from several threads of a function.
         self._lock = threading.RLock()
         self._known: set[str] = set()
@@ -244,8 +244,7 @@ class Run:
     # --- Inside -----------------------------------------------------------------------------------
 
     def _take(self, step: int, values: dict[str, float]) -> None:
-        value = values.get(self._objective or "", 0.0)
-        if math.isfinite(value):
+        if all(math.isfinite(values.get(name, 0.0)) for name in self._objectives):
             self._record(step, values, "running")
             return
         finite = {name: value for name, value in values.items() if math.isfinite(value)}

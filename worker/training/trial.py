@@ -64,11 +64,11 @@ def trial_turns(
 
     ``task`` is the argument of ``worker.tune_trainable``. Optional keys: ``training`` (images),
     ``package`` that it must come from, ``parts``, where its parts must come from, ``objective``,
-    ``threads``, torch's for a run on a CPU (0 = as they are), ``checkpoint_seconds`` between two
-    checkpoints, ``stopped_by``, whose requests to stop are obeyed, and ``measurement``. If ``stop``
-    is given, it decides when to stop
-    instead of these requests. An attempt that resumes first yields the reports of earlier attempts
-    again. If there is no final report, a stop was requested and the checkpoint is kept.
+    ``objectives``, ``threads``, torch's for a run on a CPU (0 = as they are),
+    ``checkpoint_seconds`` between two checkpoints, ``stopped_by``, whose requests to stop are
+    obeyed, and ``measurement``. If ``stop`` is given, it decides when to stop instead of these
+    requests. An attempt that resumes first yields the reports of earlier attempts again. If there
+    is no final report, a stop was requested and the checkpoint is kept.
     """
     with closing(_items(task, stop)) as items:
         for item in items:
@@ -142,7 +142,7 @@ def _run(
         stop=stop or StopFile(folder, task.get("stopped_by", "")),
         send=send,
         metrics=training.metrics,
-        objective=(task.get("objective") or {}).get("metric"),
+        objectives=_objectives(task),
         reported=reported,
         provenance=provenance,
         measurement=Measurement.model_validate(measurement) if measurement else None,
@@ -150,6 +150,12 @@ def _run(
         threads=task.get("threads", 0),
         checkpoint_seconds=task.get("checkpoint_seconds", CHECKPOINT_SECONDS),
     )
+
+
+def _objectives(task: dict[str, Any]) -> tuple[str, ...]:
+    """Names of the metrics whose values must be finite."""
+    one = (task.get("objective") or {}).get("metric")
+    return tuple(task.get("objectives") or ([one] if one else []))
 
 
 Make = Callable[[Callable[[Report], None], Callable[[], dict[str, Any]]], Run]

@@ -1,5 +1,6 @@
 """Tables on the terminal: sweeps, a match under every criterion, results with intervals."""
 
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from service.contract.analysis import (
     ArmOut,
     ConfirmedOut,
     FindingsOut,
+    FrontOut,
     ImportanceOut,
     RungOut,
 )
@@ -233,6 +235,7 @@ def print_results(
         *(f"{arm_name(arm.arm)}: {_chosen(arm) or 'nothing was chosen'}" for arm in found.arms),
         *map(_difference, found.comparisons),
         *(_confirmation(row, declared) for row in found.confirmed),
+        *_front(found.front, declared),
         *map(_importance, found.importance or ()),
         *(_rung(row, row.spearman) for row in found.rungs or () if row.spearman is not None),
     ]
@@ -268,6 +271,19 @@ def _confirmation(row: ConfirmedOut, declared: Declared) -> str:
     if not declared or row.test_error is not None:
         text += f", test error % {estimate_text('test_error', row.test_error)}"
     return f"{text} over {len(row.seeds)} fresh seeds"
+
+
+def _front(front: FrontOut | None, declared: Declared) -> Iterator[str]:
+    """A line for each point of a front, and what the front does not show."""
+    if front is None:
+        return
+    for point in front.points:
+        values = ", ".join(
+            f"{metric_title(name, declared_unit(declared, name))} {estimate_text(name, found)}"
+            for name, found in point.values.items()
+        )
+        yield f"on the front: point {point.point} ({settings_words(point.params)}): {values}"
+    yield from front.notes
 
 
 def _importance(row: ImportanceOut) -> str:

@@ -15,7 +15,7 @@ from sweeps.batch.imports.found import Found, FoundTrial, counted, field_name, m
 from sweeps.batch.imports.seeds import with_seeds
 from sweeps.records import Sweep, TrialState
 from sweeps.spec.domains import Domain, same
-from sweeps.spec.sweep_spec import SweepSpec
+from sweeps.spec.sweep_spec import MAX_OBJECTIVES, SweepSpec
 from sweeps.spec.validation_messages import in_words
 from sweeps.store.commands.imports import (
     ImportedAttempt,
@@ -110,6 +110,7 @@ def _with_valid_names(found: Found) -> Found:
         found,
         trials=trials,
         objective=metric_name(found.objective),
+        objectives=[metric_name(name) for name in found.objectives],
         directions={metric_name(name): end for name, end in found.directions.items()},
         domains={field_name(name): domain for name, domain in found.domains.items()},
     )
@@ -151,7 +152,13 @@ def _within_fixed_meanings(found: Found) -> tuple[Found, list[str]]:
     ]
     objective = names.get(found.objective, found.objective)
     directions = {names.get(name, name): end for name, end in found.directions.items()}
-    return replace(found, trials=trials, objective=objective, directions=directions), notes
+    return replace(
+        found,
+        trials=trials,
+        objective=objective,
+        objectives=[names.get(name, name) for name in found.objectives],
+        directions=directions,
+    ), notes
 
 
 def _values(trial: FoundTrial, name: str) -> list[float]:
@@ -275,6 +282,9 @@ def _spec(
         "space": space,
         "replicates": max(repeats.values()),
         "objective": objective,
+        "objectives": [
+            {"metric": one, "direction": ends[one]} for one in found.objectives[:MAX_OBJECTIVES]
+        ],
         "metrics": {metric: {"direction": end} for metric, end in ends.items()},
         "tags": ["imported", found.tool.lower().replace(" ", "-")],
         "notes": f"Imported from {found.tool}: {found.name}.",
@@ -305,7 +315,9 @@ def _holding(found: Found, points: Mapping[str, dict[str, Any]]) -> dict[str, Ma
 
 def _key(found: Found) -> str:
     """Under which a store knows the sweep of a source."""
-    identity = json.dumps([found.tool, found.identity, found.objective])
+    identity = json.dumps(
+        [found.tool, found.identity, ", ".join(found.objectives) or found.objective]
+    )
     return f"import-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
@@ -348,14 +360,18 @@ def _counts(runs: Sequence[_Run], points: Mapping[str, Any]) -> str:
 def _described(
     found: Found, spec: SweepSpec, fields: Sequence[str], base: Mapping[str, Any]
 ) -> list[str]:
-    better = "smaller" if found.direction == "minimize" else "larger"
+    better = {"minimize": "smaller", "maximize": "larger"}
     lines = [
-        f"objective {spec.objective.metric}, {better} is better",
+        *(
+            f"objective {one.metric}, {better[one.direction]} is better"
+            for one in spec.every_objective
+        ),
         f"fields that vary: {_listed(fields)}"
         + (f"; the same in all: {_listed(list(base))}" if base else ""),
     ]
+    objectives = {one.metric for one in spec.every_objective}
     others = dict.fromkeys(
-        name for t in found.trials for name in t.metrics if name != found.objective
+        name for t in found.trials for name in t.metrics if name not in objectives
     )
     if others:
         lines.append(f"other metrics: {_listed(list(others))}")

@@ -59,8 +59,10 @@ class Found:
     trials: Sequence[FoundTrial]
     #: When the source was written; stands in for times that it does not have.
     at: datetime
-    #: Further objectives, with the better end of each.
+    #: Metrics of which the better end is known, further objectives among them.
     directions: Mapping[str, Direction] = field(default_factory=dict)
+    #: Objectives of a search for a front, ``objective`` first; () = it is the only one.
+    objectives: Sequence[str] = ()
     #: Field -> domain as JSON values, where the source declares one.
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: What was left out and what is lacking: sentences without a full stop.

@@ -29,6 +29,7 @@ from sweeps.batch.imports.found import (
     plain_value,
 )
 from sweeps.records import Direction, TrialState
+from sweeps.spec.sweep_spec import MAX_OBJECTIVES
 from sweeps.store.commands.imports import ImportRefused
 from sweeps.store.database.sqlite_file import sqlite_path, sqlite_url
 
@@ -48,7 +49,8 @@ def read_study(
     Args:
         study: Its name; or the file of its storage, if that holds one study.
         storage: URL of the storage, as Optuna takes it, or the path of a file (SQLite, journal).
-        objective: Of a study with several: the one that the sweep is about, by its metric name.
+        objective: Of a study with several: the one that the sweep is about, by its metric name;
+            None = all of them.
         seed: Parameter or user attribute that holds the seed of a trial.
 
     Raises:
@@ -130,12 +132,14 @@ def _read(storage: Any, identity: str, name: str | None, objective: str | None, 
     direction = _direction(study.directions[chosen])
     trials = study.get_trials(deepcopy=False)
     read = [_trial(trial, metrics, seed) for trial in trials if trial.state in _STATES]
-    others = [metric for place, metric in enumerate(metrics) if place != chosen]
+    objectives = metrics[:MAX_OBJECTIVES] if objective is None and len(metrics) > 1 else []
+    others = [name for name in metrics if name not in (objectives or [metrics[chosen]])]
     notes = _left_out(trials)
     if others:
         notes.append(
-            f"of {len(metrics)} objectives the sweep has {metrics[chosen]}; "
-            f"{', '.join(others)} are metrics (--objective names another one)"
+            f"of {len(metrics)} objectives the sweep has {', '.join(objectives) or metrics[chosen]}"
+            f"; {', '.join(others)} are metrics"
+            f"{' (--objective names another one)' if objective is not None else ''}"
         )
     if not all(map(is_number, _attributes(trials))):
         notes.append("user attributes that are no numbers")
@@ -145,6 +149,7 @@ def _read(storage: Any, identity: str, name: str | None, objective: str | None, 
         identity=f"{identity}#{name}",
         name=name,
         objective=metrics[chosen],
+        objectives=objectives,
         direction=direction,
         trials=read,
         at=max(finished, default=datetime.now(UTC)),

@@ -6,7 +6,7 @@ A request is checked as a whole before anything of it counts, so a refused one l
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -64,7 +64,8 @@ class _Attempt:
     provenance: dict[str, Any]
     is_heard: bool = False
     is_flagged: bool = False
-    has_objective: bool = False
+    #: Objectives that reports of this transaction had.
+    reported: set[str] = field(default_factory=set)
 
 
 class Intake:
@@ -211,20 +212,26 @@ class Intake:
         return bool(self._write.conn.execute(newest).scalar() == attempt.number)
 
     def _require_objective(self, request: Tell, attempt: _Attempt) -> None:
-        metric = self._sweeps[request.sweep_id].objective_metric
-        if metric is None or attempt.has_objective or metric in request.metrics:
-            return
-        reported = (
-            sa.select(metrics.c.step)
-            .join(metric_names, metric_names.c.id == metrics.c.name_id)
-            .where(metrics.c.attempt_id == attempt.id, metric_names.c.name == metric)
-        )
-        if self._write.conn.execute(reported.limit(1)).first() is None:
-            raise InvalidReport(
-                f"metrics must hold the objective {metric!r} where state is 'complete' and no "
-                f"report of the lease had it, got {sorted(request.metrics)[:10]}",
-                field="metrics",
+        for metric in self._objectives(request.sweep_id):
+            if metric in attempt.reported or metric in request.metrics:
+                continue
+            reported = (
+                sa.select(metrics.c.step)
+                .join(metric_names, metric_names.c.id == metrics.c.name_id)
+                .where(metrics.c.attempt_id == attempt.id, metric_names.c.name == metric)
             )
+            if self._write.conn.execute(reported.limit(1)).first() is None:
+                raise InvalidReport(
+                    f"metrics must hold the objective {metric!r} where state is 'complete' and no "
+                    f"report of the lease had it, got {sorted(request.metrics)[:10]}",
+                    field="metrics",
+                )
+
+    def _objectives(self, sweep_id: str) -> list[str]:
+        """Metrics of the sweep's objectives, the one that the trial keeps first."""
+        row = self._sweeps[sweep_id]
+        first = [] if row.objective_metric is None else [row.objective_metric]
+        return [one["metric"] for one in row.objectives or ()] or first
 
     # --- Checking and keeping -----------------------------------------------------------------
 
@@ -233,10 +240,10 @@ class Intake:
     ) -> bool:
         """Check all reports, then keep what is new of them; say whether the trial diverged."""
         new = self._new_reports(attempt, reports, field)
-        metric = self._sweeps[sweep_id].objective_metric
+        objectives = self._objectives(sweep_id)
         for report in new:
-            self._keep(sweep_id, attempt, report, metric)
-            if metric in report.metrics and report.metrics[metric] is None:
+            self._keep(sweep_id, attempt, report, objectives)
+            if any(name in report.metrics and report.metrics[name] is None for name in objectives):
                 attempt.trial.diverged_at_step = report.step
                 self._end(attempt, TrialState.DIVERGED, f"diverged at step {report.step}")
                 return True
@@ -286,7 +293,7 @@ class Intake:
         return values.items() <= (stored | pending).items()
 
     def _keep(
-        self, sweep_id: str, attempt: _Attempt, report: AgentReport, metric: str | None
+        self, sweep_id: str, attempt: _Attempt, report: AgentReport, objectives: Sequence[str]
     ) -> None:
         trial = attempt.trial
         for given, value in report.metrics.items():
@@ -308,9 +315,9 @@ class Intake:
                 }
             )
             trial.fresh[name] = value
-            if name == metric:
-                trial.objective = value
-                attempt.has_objective = True
+            if name in objectives:
+                attempt.reported.add(name)
+                trial.objective = value if name == objectives[0] else trial.objective
         attempt.is_heard = trial.is_changed = True
         attempt.last_step = trial.step = report.step
         trial.num_steps = trial.num_steps if report.num_steps is None else report.num_steps

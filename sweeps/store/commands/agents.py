@@ -40,6 +40,7 @@ _SWEEP: tuple[sa.ColumnElement[Any], ...] = (
     sweeps.c.maximize,
     sweeps.c.n_waiting,
     sweeps.c.n_running,
+    sweeps.c.spec["objectives"].label("objectives"),
     sweeps.c.spec["training"].as_string().label("training"),
     sweeps.c.spec["concurrency"].as_integer().label("concurrency"),
 )

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.dashboards.browser.browsing import Watched, draw_all, watch
+from tests.worker.training.installed import on_path, write_package
 
 pytestmark = pytest.mark.browser
 
@@ -42,6 +44,16 @@ class TestPhone:
         draw_all(phone)
 
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+
+    def test_the_form_of_a_training_of_ones_own_fits_and_is_checked_while_typed(
+        self, phone: Page, site: dict[str, str], tmp_path: Path
+    ) -> None:
+        with on_path(write_package(tmp_path)):
+            phone.goto(f"{site['list']}/sweeps/new?training=mine")
+            assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+            phone.get_by_label("rate", exact=True).fill("-1")
+
+            expect(phone.locator("#why-field-base-rate")).to_contain_text("greater than 0, got -1")
 
     def test_a_table_shows_that_it_goes_on_until_its_end_is_reached(
         self, phone: Page, site: dict[str, str]

@@ -86,7 +86,8 @@ class TestDifferences:
 
 def test_fields_that_differ_are_lined_up_and_seeds_are_not() -> None:
     found = differing_fields(
-        {"a": {"lr": 0.1, "depth": 10, "seed": 1}, "b": {"lr": None, "depth": 10, "seed": 2}}
+        {"a": {"lr": 0.1, "depth": 10, "seed": 1}, "b": {"lr": None, "depth": 10, "seed": 2}},
+        "images",
     )
 
     assert found.names == ["a", "b"]

@@ -1,7 +1,6 @@
 """The form of a new sweep, over HTTP as a browser without script uses it."""
 
 import re
-from html import unescape
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ from dashboards.pages import pages_router
 from service.api.app import create_app
 from sweeps.store.store import Store
 from tests.dashboards import seeding
-from tests.dashboards.conftest import Seeded, client_of, settings_of
+from tests.dashboards.conftest import Seeded, settings_of
+from tests.dashboards.forms.conftest import reason_at, value_of, yaml_of
 from tests.dashboards.page_reading import open_page
 
 VALID = {
@@ -33,31 +33,6 @@ VALID = {
     "rest": "base:\n  flip: false\n  crop_pad: 1\n",
     "key": "one",
 }
-
-
-def value_of(html: str, control: str) -> str:
-    found = re.search(rf'id="field-{control}"[^>]*value="([^"]*)"', html)
-    assert found is not None, control
-    return found[1]
-
-
-def reason_at(html: str, control: str) -> str:
-    found = re.search(rf'id="why-field-{control}"[^>]*>([^<]*)<', html)
-    assert found is not None, control
-    return found[1]
-
-
-def yaml_of(html: str) -> str:
-    found = re.search(r'<textarea id="field-rest"[^>]*>([^<]*)<', html)
-    assert found is not None
-    return unescape(found[1])
-
-
-@pytest.fixture
-def form_client(empty_store: Store, tmp_path: Path) -> TestClient:
-    client = client_of(empty_store, tmp_path / "home")
-    client.follow_redirects = False
-    return client
 
 
 def test_a_preset_fills_the_form_and_is_estimated_at_once(client: TestClient) -> None:

@@ -229,7 +229,7 @@ class TestLabels:
         fixed = point(1, optimizer="ndadam", bn_scale="fixed", gamma_c=2.5, depth=22)
         free = point(4, optimizer="ndadam", bn_scale="trainable", depth=22)
 
-        assert curve_labels([fixed, free]) == {
+        assert curve_labels([fixed, free], "images") == {
             1: "1 · ndadam · BN scales fixed · γ<sub>C</sub> 2.5",
             4: "4 · ndadam · BN scales trainable",
         }
@@ -239,7 +239,7 @@ class TestLabels:
             params = {"lr": 1.23456e-5, "gamma_c": gamma_c}
             return Point("s", number, params, 0.1, None, 1, TrialState.COMPLETE)
 
-        assert list(curve_labels([point(0, None), point(1, 2.5)]).values()) == [
+        assert list(curve_labels([point(0, None), point(1, 2.5)], "images").values()) == [
             "0 · α<sub>0</sub> 1.23e-5 · γ<sub>C</sub> none",
             "1 · α<sub>0</sub> 1.23e-5 · γ<sub>C</sub> 2.5",
         ]

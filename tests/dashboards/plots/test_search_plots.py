@@ -67,7 +67,7 @@ class TestParallel:
     )
 
     def test_each_line_passes_every_axis_and_ends_at_the_objective(self) -> None:
-        plot = parallel_plot(self.points, SPACE, "validation_error", maximize=False)
+        plot = parallel_plot(self.points, SPACE, "validation_error", "images", maximize=False)
 
         best = next(t for t in plot.figure["data"] if t["name"] == "best tenth")
         assert best["x"] == [0, 1, 2, 3, None]
@@ -77,7 +77,7 @@ class TestParallel:
     def test_the_ends_of_an_axis_are_written_as_in_the_tables(self) -> None:
         tiny = [point(n, 0.1 * n, lambda_c=1.0914e-5 * (n + 1)) for n in range(2)]
         space = {"lambda_c": {"kind": "float", "low": 1e-6, "high": 1e-4, "log": True}}
-        drawn = parallel_plot(tiny, space, "validation_error", maximize=False).figure
+        drawn = parallel_plot(tiny, space, "validation_error", "images", maximize=False).figure
 
         texts = [label["text"] for label in drawn["layout"]["annotations"]]
         assert texts[:3] == ["1.09e-5", "1.54e-5", "2.18e-5"]
@@ -85,39 +85,39 @@ class TestParallel:
     def test_an_axis_of_one_value_names_it_once_where_its_lines_pass(self) -> None:
         same = [point(n, 0.1 * (n + 1), gamma_c=2.5) for n in range(2)]
         space = {"gamma_c": {"kind": "choice", "values": [2.5]}}
-        drawn = parallel_plot(same, space, "validation_error", maximize=False).figure
+        drawn = parallel_plot(same, space, "validation_error", "images", maximize=False).figure
 
         first, *_ = drawn["layout"]["annotations"]
         assert (first["text"], first["x"], first["y"]) == ("2.5", 0, 0.5)
         assert [label["x"] for label in drawn["layout"]["annotations"]].count(0) == 1
 
     def test_a_field_that_is_not_used_is_passed_below_its_axis(self) -> None:
-        plot = parallel_plot(self.points, SPACE, "validation_error", maximize=False)
+        plot = parallel_plot(self.points, SPACE, "validation_error", "images", maximize=False)
 
         best = next(t for t in plot.figure["data"] if t["name"] == "best tenth")
         assert best["y"][1] == UNUSED
         assert "not used" in best["text"][1]
 
     def test_the_table_ranks_and_leaves_out_what_has_no_mean(self) -> None:
-        rows = parallel_plot(self.points, SPACE, "validation_error", maximize=False).rows
+        rows = parallel_plot(self.points, SPACE, "validation_error", "images", maximize=False).rows
 
         assert [(row[0], row[1]) for row in rows] == [(1, 1), (0, 2)]
 
     def test_maximising_turns_the_ranks(self) -> None:
-        rows = parallel_plot(self.points, SPACE, "validation_error", maximize=True).rows
+        rows = parallel_plot(self.points, SPACE, "validation_error", "images", maximize=True).rows
 
         assert [row[0] for row in rows] == [0, 1]
 
     def test_of_many_points_the_best_are_all_drawn(self) -> None:
         many = [point(n, n / 1e5, alpha_v=0.01 + n / 1e5) for n in range(10_000)]
 
-        rows = parallel_plot(many, SPACE, "validation_error", maximize=False).rows
+        rows = parallel_plot(many, SPACE, "validation_error", "images", maximize=False).rows
 
         assert len(rows) <= MAX_LINES
         assert [row[0] for row in rows[:100]] == list(range(100))
 
     def test_without_results_there_is_nothing_to_draw(self) -> None:
-        assert parallel_plot([], SPACE, "validation_error", maximize=False).rows == []
+        assert parallel_plot([], SPACE, "validation_error", "images", maximize=False).rows == []
 
 
 class TestContour:
@@ -198,7 +198,7 @@ class TestImportance:
     def test_the_most_important_is_on_top_with_its_interval(self) -> None:
         rows = [VarianceShare("alpha_v", 0.6, 0.5, 0.7, 40), VarianceShare("lr", 0.1, 0, 0.3, 20)]
 
-        plot = variance_plot(rows, "validation_error")
+        plot = variance_plot(rows, "validation_error", "images")
 
         [bars] = plot.figure["data"]
         assert bars["x"] == [10.0, 60.0]
@@ -211,7 +211,9 @@ class TestImportance:
             branch = {"optimizer": optimizer}
             return {"branch": branch, "points": 40, "quantile": 0.1, "fields": fields}
 
-        plot = importance_plot([row("sgd", lr=0.9, gamma_c=0.1), row("ndadam", gamma_c=1.0)])
+        plot = importance_plot(
+            [row("sgd", lr=0.9, gamma_c=0.1), row("ndadam", gamma_c=1.0)], "images"
+        )
 
         first, second = plot.figure["data"]
         assert first["x"] == [90.0, 10.0]
@@ -223,8 +225,10 @@ class TestImportance:
     def test_a_branch_that_is_shown_alone_is_named(self) -> None:
         row = {"branch": {"optimizer": "ndadam"}, "points": 40, "quantile": 0.1}
 
-        alone = importance_plot([row | {"fields": {"alpha_v": 0.9, "gamma_c": 0.1}}])
-        whole = importance_plot([row | {"branch": {}, "fields": {"alpha_v": 0.9, "gamma_c": 0.1}}])
+        alone = importance_plot([row | {"fields": {"alpha_v": 0.9, "gamma_c": 0.1}}], "images")
+        whole = importance_plot(
+            [row | {"branch": {}, "fields": {"alpha_v": 0.9, "gamma_c": 0.1}}], "images"
+        )
 
         assert alone.figure["data"][0]["name"] == "optimizer ndadam"
         assert alone.figure["layout"]["showlegend"]
@@ -280,7 +284,7 @@ class TestImportance:
         assert "does not vary two" in why_no_importance(varying(one), is_computed=False)
 
     def test_notes_promise_what_the_analysis_asks_for(self) -> None:
-        from sweeps.analysis import importance as ped_anova
+        from sweeps.analysis.stored import importance as ped_anova
 
         assert FEWEST_POINTS == ped_anova.FEWEST_POINTS
 

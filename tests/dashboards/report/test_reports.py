@@ -213,7 +213,7 @@ def test_a_sweep_that_does_not_exist_has_none(seeded: Seeded) -> None:
 def test_words_lose_their_markup_and_keep_their_indices() -> None:
     assert plain("α<sup>v</sup> &amp; <b>γ<sub>C</sub></b>") == "αᵛ & γ_C"
     params = {"optimizer": "ndadam", "alpha_v": 0.05, "gamma_c": None}
-    assert settings(params) == "ndadam, αᵛ = 0.05, γ_C = none"
+    assert settings(params, "images") == "ndadam, αᵛ = 0.05, γ_C = none"
     assert difference("test_error", -0.0123) == "−1.23"
 
 

@@ -1,7 +1,7 @@
 """Units that a sweep declares for its metrics: behind values, on axes, in reports, as text."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from starlette.testclient import TestClient
@@ -22,8 +22,9 @@ HOSTILE = "<b>%{x}</b>|$5_&"
 SPACE = "\N{NARROW NO-BREAK SPACE}"
 
 
-def _seed(store: Store, unit: str) -> str:
-    """A finished sweep of six points that maximizes ``score``; return its id."""
+def _seed(store: Store, unit: str, fields: Sequence[str] = ("a", "b", "kind")) -> str:
+    """A finished sweep of ten points that maximizes ``score``; return its id."""
+    a, b, kind = fields
     spec = {
         "training": "games",
         "name": "own",
@@ -33,22 +34,22 @@ def _seed(store: Store, unit: str) -> str:
             "size": {"direction": "maximize", "unit": "MiB"},
         },
         "space": {
-            "a": {"kind": "float", "low": 0.0, "high": 10.0},
-            "b": {"kind": "float", "low": 0.0, "high": 10.0},
-            "kind": {"kind": "choice", "values": ["x", "y"]},
+            a: {"kind": "float", "low": 0.0, "high": 10.0},
+            b: {"kind": "float", "low": 0.0, "high": 10.0},
+            kind: {"kind": "choice", "values": ["x", "y"]},
         },
         "sampler": "random",
         "replicates": 2,
     }
     claim = claimed(store, spec=spec, name="own", num_trials=20)
     for point in range(10):
-        params = {"a": float(point), "b": float(7 * point % 10), "kind": "xy"[point % 2]}
+        params = {a: float(point), b: float(7 * point % 10), kind: "xy"[point % 2]}
         trials = [NewTrial(point, seed, params, params, f"key-{point}") for seed in (0, 1)]
         for trial in store.add_trials(claim, trials):
             attempt = store.start_attempt(claim, trial.number)
             score = 100.0 + point + trial.seed / 4
             for step, value in ((50, score / 2), (100, score)):
-                metrics = {"score": value, "size": 64.0}
+                metrics = {"score": value, "size": 64.0, "logit_rms": 1.0}
                 store.record(claim, trial.number, attempt.id, [report(step, metrics=metrics)])
             store.finish_attempt(
                 claim,
@@ -202,3 +203,49 @@ def test_names_with_a_fixed_meaning_are_written_alike_in_every_training() -> Non
 
     assert quantity_value(quantity("validation_error", declared), 0.05) == f"5.00{SPACE}%"
     assert quantity("train_loss", declared).axis == "training loss (nats)"
+
+
+#: Fields and metrics of images, by names that any training may use.
+OF_IMAGES = ("lr", "depth", "bn_scale")
+WORDS_OF_IMAGES = (
+    "α<sub>0</sub>",
+    "α₀",
+    "learning rate",
+    "(layers)",
+    "BN scales",
+    "RMS of the logits",
+)
+
+
+def test_fields_called_like_those_of_images_have_their_own_names(
+    served: tuple[Store, TestClient],
+) -> None:
+    store, _ = served
+    own = _seed(store, "points/s", OF_IMAGES)
+    report_text = to_markdown(report_document(store, own))
+    found = {
+        address: [word for word in WORDS_OF_IMAGES if word.lower() in text.lower()]
+        for address, text in {
+            "report": report_text,
+            **{
+                address: _text(served, address.format(own))
+                for address in (
+                    "/parts/sweeps",
+                    "/sweeps/{}?columns=lr&columns=logit_rms",
+                    "/sweeps/{}/trials/3",
+                    "/sweeps/{}/plots/curves.json",
+                    "/sweeps/{}/plots/curves.json?metric=logit_rms",
+                    "/sweeps/{}/plots/sensitivity/lr.json",
+                    "/sweeps/{}/plots/parallel.json",
+                    "/sweeps/{}/plots/variance.json",
+                    "/sweeps/{}/plots/importance.json",
+                    "/sweeps/{}/plots/contour.json?x=lr&y=depth",
+                    "/sweeps/{}/trials/3/plots/metric/logit_rms.json",
+                    "/compare?arm={0}:p1&arm={0}:p2",
+                    "/compare/configs?arm={0}:t1&arm={0}:t4",
+                )
+            },
+        }.items()
+    }
+
+    assert {address: words for address, words in found.items() if words} == {}

@@ -57,12 +57,13 @@ class TestData:
     ) -> None:
         assert card(with_base(sweep, base, space), "Data") == shown
 
-    def test_a_training_without_images_has_no_such_card(self, sweep: Sweep) -> None:
-        # Fields that no config of ours has: a training of somebody's own.
-        own = with_base(sweep, {"hidden_units": 32, "steps": 100})
+    def test_another_training_names_itself_and_its_package(self, sweep: Sweep) -> None:
+        # Also with fields that are called like those of images.
+        spec = {"training": "trees", "base": {"depth": 3, "network": "wrn"}}
+        packaged = {**spec, "package": {"name": "my-trees", "version": "1.2"}}
 
-        assert card(own, "Data") is None
-        assert card(own, "Network") is None
+        assert card(replace(sweep, spec={**sweep.spec, **spec}), "Data") is None
+        assert card(replace(sweep, spec=packaged), "Training") == ("trees", "my-trees 1.2")
 
 
 class TestBest:

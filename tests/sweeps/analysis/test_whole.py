@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from sweeps.analysis.importance import FEWEST_POINTS, ped_anova
-from sweeps.analysis.rung_correlation import spearman
+from sweeps.analysis.stored.importance import FEWEST_POINTS, ped_anova
+from sweeps.analysis.stored.rung_correlation import spearman
 from sweeps.analysis.whole import driver_analysis, full_analysis
 from sweeps.records import Point, SweepState, TrialState
 from sweeps.store.commands.growth import confirmation_key

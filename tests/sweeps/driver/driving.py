@@ -59,7 +59,7 @@ class Driving:
                 per_trial=how.limits,
                 clock=lambda: time.time() + self.ahead,
             ),
-            objective=how.objective,
+            objectives=how.objectives,
             lookahead=how.lookahead,
         )
         self.dispatcher.replay()

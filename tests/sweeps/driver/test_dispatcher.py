@@ -101,6 +101,29 @@ def test_a_trial_that_diverges_stops_at_once_and_is_never_best(
 
 
 @pytest.mark.parametrize(
+    ("metrics", "state", "cause"),
+    [
+        ({"train_loss": 1.0}, TrialState.COMPLETE, "complete"),
+        ({}, TrialState.FAILED, "the final report has no train_loss"),
+        ({"train_loss": float("nan")}, TrialState.DIVERGED, "diverged at step 100"),
+    ],
+)
+def test_every_objective_is_reported_and_finite(
+    drive: Drive, metrics: dict[str, float], state: TrialState, cause: str
+) -> None:
+    driving = drive(objectives=[{"metric": "validation_error"}, {"metric": "train_loss"}])
+    run = driving.start()
+    assert driving.dispatcher.task(run)["objectives"] == ["validation_error", "train_loss"]
+
+    last = result(100, 0.5, "complete")
+    last["report"]["metrics"] |= metrics
+    driving.dispatcher.report(run, last)
+    driving.dispatcher.ended(run)
+
+    assert (driving.trial(0).state, driving.trial(0).exit_cause) == (state, cause)
+
+
+@pytest.mark.parametrize(
     ("last", "cause"),
     [
         (None, "ended without a report"),

@@ -141,10 +141,10 @@ def test_seeds_are_a_parameter_or_an_attribute(store, url):
 
 
 @pytest.mark.filterwarnings("ignore:.*set_metric_names is experimental")
-def test_of_several_objectives_one_is_chosen_and_the_others_are_metrics(store, url):
+def test_several_objectives_make_a_front_and_one_can_be_chosen(store, url):
     made = optuna.create_study(study_name="two", storage=url, directions=["minimize", "maximize"])
     made.set_metric_names(["loss", "accuracy"])
-    made.optimize(lambda t: (t.suggest_float("x", 0, 1), 0.5), n_trials=3)
+    made.optimize(lambda t: (t.suggest_float("x", 0, 1), t.params["x"] ** 2), n_trials=3)
     close(made)
 
     first = read_study("two", url)
@@ -153,9 +153,19 @@ def test_of_several_objectives_one_is_chosen_and_the_others_are_metrics(store, u
     assert (first.objective, first.direction) == ("loss", "minimize")
     assert (second.objective, second.direction) == ("accuracy", "maximize")
     assert set(first.trials[0].metrics) == {"loss", "accuracy"}
-    assert "of 2 objectives the sweep has loss; accuracy are metrics" in first.notes[0]
-    spec = import_found(store, first).sweep.sweep.spec
-    assert spec["metrics"]["accuracy"] == {"direction": "maximize"}
+    assert first.notes == []
+    assert "of 2 objectives the sweep has accuracy; loss are metrics" in second.notes[0]
+    whole, one = (import_found(store, found).sweep.sweep for found in (first, second))
+    assert [vars(of) for of in whole.objectives] == [
+        {"metric": "loss", "direction": "minimize", "reference": None},
+        {"metric": "accuracy", "direction": "maximize", "reference": None},
+    ]
+    front = store.get_sweep(whole.id).result["front"]
+    # What is lower is less accurate: no point beats another.
+    assert (len(front["points"]), front["num_points"]) == (3, 3)
+    assert one.id != whole.id
+    assert not one.has_front
+    assert one.spec["metrics"]["loss"]["direction"] == "minimize"
     with pytest.raises(ImportRefused, match="has the objectives loss, accuracy, got 'f1'"):
         read_study("two", url, objective="f1")
 

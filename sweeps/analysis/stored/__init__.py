@@ -1,0 +1,1 @@
+"""Parts of an analysis that the driver computes and stores: they take an engine or many curves."""
