@@ -54,6 +54,7 @@ def _listing(text: str) -> str:
 
 
 _TEXTS: dict[str, Callable[[str], str]] = {
+    "image": lambda alt: f"[image: {latex_text(alt)}]",
     "text": latex_text,
     "code_inline": _code,
     "code_block": _listing,

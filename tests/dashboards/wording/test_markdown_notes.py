@@ -85,6 +85,43 @@ def test_pages_show_notes_rendered_and_forms_show_them_as_written(
     assert ">A **small** one &amp; more</textarea>" in text
 
 
+OWN = "/api/v1/sweeps/0123456789ab/images/" + "0f" * 16 + ".png"
+
+
+def test_images_that_were_added_here_are_shown() -> None:
+    found = markdown(f'Loss: ![a "<b>" & c]({OWN})')
+
+    alt = "a &quot;&lt;b&gt;&quot; &amp; c"
+    assert found == f'<p>Loss: <img src="{OWN}" alt="{alt}" loading="lazy" /></p>\n'
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://else.example/a.png",
+        "/api/v1/sweeps/0123456789ab/images/../../../a.png",
+        OWN.replace(".png", ".svg"),
+        f"//else.example{OWN}",
+        f"https://else.example{OWN}",
+        f"{OWN}?x=1",
+        "/login",
+        "data:image/png;base64,AAAA",
+    ],
+)
+def test_no_other_image_is_loaded(address: str) -> None:
+    assert "<img" not in markdown(f"![a]({address})")
+    assert "<img" not in markdown(f"![a][1]\n\n[1]: {address}")
+
+
+def test_reports_hold_their_images() -> None:
+    data = "data:image/png;base64,AAAA"
+    document = Document("t", (Notes(f"![loss]({OWN})", {OWN: data}),))
+
+    assert f'<img src="{data}" alt="loss" loading="lazy" />' in to_html(document)
+    assert f"![loss]({data})" in to_markdown(document)
+    assert "loss" in notes_latex(f"![loss]({OWN})")
+
+
 NOTES = "# Why\n\nA **small & big** sweep of `alpha_v`:\n\n- [paper](https://a.b/c_d)\n- *two*"
 
 

@@ -67,6 +67,22 @@ def test_list_and_watch_show_the_results_of_a_finished_sweep_in_percent(ndsweep,
     assert "10.50 %" in ndsweep("list").stdout
 
 
+def test_logs_prints_the_end_or_all_of_it_and_nothing_that_steers_a_terminal(
+    ndsweep, trained, home
+):
+    log = home / "logs" / trained.id / "0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {k}\n" for k in range(20_000)) + "red \x1b[31m\ttext\n")
+
+    end = ndsweep("logs", trained.id, 0, "--lines", 2)
+    whole = ndsweep("logs", trained.id, 0, "--follow")
+
+    assert end.output == "line 19999\nred \ufffd[31m\ttext\n"
+    assert whole.output.startswith("line 0\nline 1\n")
+    assert whole.output.endswith(end.output)
+    assert whole.output.count("\n") == 20_001
+
+
 def test_watching_a_cancelled_sweep_ends_with_1(ndsweep, spec_file, store):
     ndsweep("submit", spec_file)
     sweep_id = store.list_sweeps().items[0].id
