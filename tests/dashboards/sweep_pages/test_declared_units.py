@@ -249,3 +249,33 @@ def test_fields_called_like_those_of_images_have_their_own_names(
     }
 
     assert {address: words for address, words in found.items() if words} == {}
+
+
+def test_groups_colours_and_the_brush_follow_the_declared_metrics(
+    served: tuple[Store, TestClient], own: str
+) -> None:
+    client = served[1]
+    curves = client.get(f"/sweeps/{own}/plots/curves.json?group=kind&metric=size").json()
+    parallel = client.get(f"/sweeps/{own}/plots/parallel.json?where=point_mean+%3E+107").json()
+
+    assert {t["name"] for t in curves["data"]} >= {"kind x (10 trials)", "kind y (10 trials)"}
+    assert curves["layout"]["yaxis"]["title"]["text"] == "size (MiB)"
+    # More is better, and the unit is as declared: no factor of 100.
+    ends = next(axis for axis in parallel["brush"] if axis["field"] == "point_mean")
+    assert ends["high"] > 109
+    shown = {p for t in parallel["data"] if t["name"] != "left out" for p in t["meta"]["points"]}
+    assert shown == {"7", "8", "9"}
+
+
+def test_trials_of_several_sweeps_have_the_declared_units_that_agree(
+    served: tuple[Store, TestClient], own: str, hostile: str
+) -> None:
+    page = _text(served, f"/trials?sweep={own},{hostile}&columns=size,a&trial_sort=-metrics.size")
+    plot = _text(served, f"/trials/plots/curves.json?sweep={own},{hostile}")
+
+    assert f"64{SPACE}MiB" in page
+    assert "points/s" in page
+    # Both sweeps are called "own": their ids tell them apart.
+    assert f"own ({own})" in page
+    assert "<b>%" not in page + plot
+    assert json.loads(plot)["layout"]["yaxis"]["title"]["text"] == "score"

@@ -80,6 +80,27 @@ class TestColumns:
         # The next page and the next sort keep them.
         assert any("columns=lr%2Ctrain_loss" in address for address in page.addresses)
 
+    def test_pinned_columns_stand_first_and_are_kept_by_the_links(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        at = f"/sweeps/{seeded.sweep}/parts/trials?columns=lr&pinned=train_loss&pinned=gamma_c"
+        html = client.get(at).text
+        head = open_page(client, at).tables["Trials"][0]
+
+        assert head[:3] == ["Trial", "Training loss", "γ C"]
+        assert html.count("pin pin-1") == html.count("pin pin-2") == 26
+        assert "pinned=train_loss%2Cgamma_c" in html
+
+    def test_trials_are_sorted_by_any_metric(self, client: TestClient, seeded: Seeded) -> None:
+        rows = trials(client, seeded, columns="test_error", trial_sort="-metrics.test_error")[1:]
+        errors = [float(row[-2].split()[0]) for row in rows]
+
+        assert errors == sorted(errors, reverse=True)
+        html = client.get(f"/sweeps/{seeded.sweep}?columns=test_error").text
+        assert "trial_sort=metrics.test_error" in html
+        for key in ("state", "point", "seed", "step"):
+            assert f'trial_sort={key}#trials-title"' in html
+
 
 class TestConfigs:
     def test_the_fields_that_differ_stand_first(self, client: TestClient, seeded: Seeded) -> None:
