@@ -203,6 +203,8 @@ class Sweep:
     trial_seconds: float = 0.0
     #: What its trials used of their machines, as far as it was measured.
     usage: MachineUse = NOT_MEASURED
+    #: Who submitted it; "" where nobody was asked for a name.
+    owner: str = ""
 
     # What is read of a spec after it was stored. ``SweepSpec`` and ``MatchSpec`` hold all of it,
     # checked; a spec of an older version may lack what has a default here.

@@ -80,6 +80,8 @@ class SweepOut(Output):
     spec: dict[str, Any]
     tags: list[str]
     notes: str
+    #: Who submitted it; "" where nobody was asked for a name.
+    owner: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
