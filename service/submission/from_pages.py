@@ -1,6 +1,7 @@
 """Specs and actions that come from forms of the pages, held to the same rules as the API's."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,6 +10,7 @@ from dashboards.web.ports import Checked, Estimate, Refused
 from service.contract.bodies import RefusedDocument, check_plain
 from service.contract.errors import ApiError
 from service.contract.inputs import Labels, ViewSpec
+from service.contract.people import LinkSpec
 from service.settings import Settings
 from service.submission.admission import admitted, queue
 from service.submission.forecast import describe_sweep, match_estimate
@@ -126,6 +128,13 @@ class PageSteering:
                 return store.get_sweep(sweep_id)
             case "unview":
                 store.delete_view(sweep_id, _view_name(values))
+                return store.get_sweep(sweep_id)
+            case "share":
+                days = LinkSpec.model_validate(_numbers(values)).days
+                store.create_link(sweep_id, datetime.now(UTC) + timedelta(days=days))
+                return store.get_sweep(sweep_id)
+            case "unshare":
+                store.revoke_link(sweep_id, values.get("link", ""))
                 return store.get_sweep(sweep_id)
             case "pause":
                 return store.request(sweep_id, "pause")
