@@ -153,8 +153,10 @@ class PeopleVerbs(Database):
     # Asked with each request that is not remembered.
 
     def has_tokens(self) -> bool:
-        """Whether a token was ever created."""
+        """Whether a token was ever created; not in a store that has no table for them yet."""
         with self._reading() as conn:
+            if not sa.inspect(conn).has_table(tokens.name):
+                return False
             return conn.execute(sa.select(tokens.c.id).limit(1)).first() is not None
 
     def token_of_text(self, text: str) -> Token | None:

@@ -16,7 +16,7 @@ from service.api.access.scopes import OPEN, SCOPES
 from service.api.app import create_app
 from service.settings import Settings, SettingsError
 from sweeps.store.database.people import Actor, Quotas, Scope, acting_as
-from tests.service.api.conftest import ADMIN, ROOT_TOKEN, bearer
+from tests.service.api.access.conftest import ADMIN, ROOT_TOKEN, bearer
 
 SWEEPS = "/api/v1/sweeps"
 

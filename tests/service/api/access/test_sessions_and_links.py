@@ -16,7 +16,7 @@ from service.settings import Settings, SettingsError
 from sweeps.records import Sweep
 from sweeps.store.database.people import Actor, Scope, acting_as
 from sweeps.store.store import Store
-from tests.service.api.conftest import ADMIN, BOX_URL, ROOT_TOKEN, bearer
+from tests.service.api.access.conftest import ADMIN, BOX_URL, ROOT_TOKEN, bearer
 
 SWEEPS = "/api/v1/sweeps"
 
