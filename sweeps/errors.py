@@ -28,7 +28,7 @@
     │   └── LeaseEnded          an agent's right to a trial is over
     ├── Forbidden               who asks may not do it
     │   ├── ScopeTooSmall
-    │   └── NotOwner            a sweep of somebody else
+    │   └── NotOwner            a sweep or view of somebody else
     ├── QuotaExceeded           more than who asks may use; try again later
     ├── LeaseLost               another runner drives the sweep now
     └── StoreUnavailable        the database cannot be reached; try again
@@ -235,12 +235,12 @@ class ScopeTooSmall(Forbidden):
 
 
 class NotOwner(Forbidden):
-    """The sweep belongs to somebody else."""
+    """The sweep or view belongs to somebody else."""
 
-    def __init__(self, sweep_id: str, owner: str, name: str) -> None:
+    def __init__(self, what: str, owner: str, name: str) -> None:
         whose = f"to {owner[:80]!r}" if owner else "to nobody by name"
         super().__init__(
-            f"sweep {sweep_id} belongs {whose}, and {name[:80]!r} may change only its own; ask its "
+            f"{what} belongs {whose}, and {name[:80]!r} may change only its own; ask its "
             "owner or an administrator, or clone it"
         )
 

@@ -490,6 +490,8 @@ class SavedView:
     #: Query of the page's address, without the question mark.
     query: str
     saved_at: datetime
+    #: Who saved it; "" where nobody was asked for a name.
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from service.api.monitoring import API, Metrics, RequestMetrics
 from service.api.routes.all import ROUTERS
 from service.api.routes.docs import router as docs_router
 from service.api.routes.health import router as health_router
-from service.api.routes.login import router as login_router
+from service.api.routes.people.login import router as login_router
 from service.api.trial_files import trial_checkpoints, trial_log
 from service.contract.errors import add_error_handlers
 from service.contract.inputs import parameters_once

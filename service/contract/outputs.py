@@ -153,6 +153,8 @@ class SavedViewOut(Output):
     #: Query of the page's address, without the question mark.
     query: str
     saved_at: datetime
+    #: Who saved it; "" where nobody was asked for a name.
+    owner: str
 
 
 class SavedViewsOut(Output):

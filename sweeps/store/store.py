@@ -3,9 +3,9 @@
 Each group of verbs has its file. In ``commands``: requests of users (``sweeps``, ``growth``),
 leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``reports``), requests
 of agents (``agents``), imports (``imports``), the mirror's queue (``outbox``), retention
-(``retention``), views (``views``), tokens, sessions and links (``people``). In ``queries``: reads
-for pages and routes (``trials``, ``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``,
-``people``).
+(``retention``), views (``views``). In ``queries``: reads for pages and routes (``trials``,
+``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``). In ``people``: tokens, sessions,
+links and the audit log.
 
 Rules that no type can express: a Store may be shared by threads and opened by several processes,
 but not carried through a fork. Every verb is one transaction: it happens completely or not at all.
@@ -18,16 +18,16 @@ from sweeps.store.commands.growth import GrowthVerbs
 from sweeps.store.commands.imports import ImportVerbs
 from sweeps.store.commands.leases import ClaimVerbs
 from sweeps.store.commands.outbox import MirrorVerbs
-from sweeps.store.commands.people import PeopleVerbs
 from sweeps.store.commands.reports import RecordVerbs
 from sweeps.store.commands.retention import RetentionVerbs
 from sweeps.store.commands.sweeps import SweepVerbs
 from sweeps.store.commands.trials import TrialVerbs
 from sweeps.store.commands.views import ViewVerbs
 from sweeps.store.database.schema import is_up_to_date, migrate, require_known
+from sweeps.store.people.listings import PeopleReads
+from sweeps.store.people.tokens import PeopleVerbs
 from sweeps.store.queries.across import AcrossVerbs
 from sweeps.store.queries.curves import CurveVerbs
-from sweeps.store.queries.people import PeopleReads
 from sweeps.store.queries.sweeps import LookupVerbs
 from sweeps.store.queries.timeline import TimelineVerbs
 from sweeps.store.queries.trials import ReadVerbs

@@ -21,8 +21,8 @@ from starlette.types import Scope as Connection
 from service.api.access.wrong_tokens import WrongTokens
 from service.settings import Settings, TrustedProxy, is_loopback
 from sweeps.errors import LinkNotFound, StoreUnavailable
-from sweeps.store.commands.people import is_token
 from sweeps.store.database.people import SETTINGS_TOKEN, Actor, Scope, Token, acting_as
+from sweeps.store.people.tokens import is_token
 from sweeps.store.store import Store
 
 log = logging.getLogger(__name__)

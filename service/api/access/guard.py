@@ -4,6 +4,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -40,6 +41,8 @@ class Guard:
         self.access = access
         self.names = names | {socket.gethostname().lower()}
         self.rates = Rates()
+        #: Most requests name the service alike, and to parse a name costs more than the rest.
+        self._is_own_name = lru_cache(maxsize=256)(self._names_this_service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,7 +67,7 @@ class Guard:
         try:
             is_open = await self.access.is_open()
             host = headers.get("host", "")
-            if not self._is_own_name(host, is_open=is_open):
+            if not self._is_own_name(host, is_open):
                 return _forbidden("HostNotAllowed", "Host", host, has_token=not is_open)
             if path in OPEN_PATHS or path.startswith(SHARED):
                 return None
@@ -78,7 +81,7 @@ class Guard:
         wait = self.rates.seconds_to_wait(actor) if actor is not None else 0
         return _too_fast(actor, wait) if actor is not None and wait else actor
 
-    def _is_own_name(self, host: str, *, is_open: bool) -> bool:
+    def _names_this_service(self, host: str, is_open: bool) -> bool:
         name = _parsed(lambda: urlsplit(f"//{host}").hostname)
         if name is None:
             return False

@@ -22,6 +22,13 @@ OPEN = frozenset(
 
 #: Shown by a public link, of its own sweep alone.
 _LINK = """
+GET /matches/{sweep_id}
+GET /matches/{sweep_id}/parts/details
+GET /matches/{sweep_id}/parts/overview
+GET /matches/{sweep_id}/parts/trials
+GET /matches/{sweep_id}/parts/verdict
+GET /matches/{sweep_id}/plots/curves.{form}
+GET /matches/{sweep_id}/plots/layers.{form}
 GET /static/{version}/{name}
 GET /sweeps/{sweep_id}
 GET /sweeps/{sweep_id}/parts/leaderboard
@@ -39,15 +46,11 @@ GET /sweeps/{sweep_id}/trials/{number}
 GET /sweeps/{sweep_id}/trials/{number}/parts/overview
 GET /sweeps/{sweep_id}/trials/{number}/plots/layers.{form}
 GET /sweeps/{sweep_id}/trials/{number}/plots/metric/{name}.{form}
-GET /matches/{sweep_id}
-GET /matches/{sweep_id}/parts/details
-GET /matches/{sweep_id}/parts/overview
-GET /matches/{sweep_id}/parts/trials
-GET /matches/{sweep_id}/parts/verdict
-GET /matches/{sweep_id}/plots/curves.{form}
-GET /matches/{sweep_id}/plots/layers.{form}
-GET /api/v1/sweeps/{sweep_id}/events
+GET /sweeps/{sweep_id}/trials/{trial}/plots/usage/{panel}.{form}
 GET /api/v1/matches/{sweep_id}/events
+GET /api/v1/sweeps/{sweep_id}/events
+GET /api/v1/sweeps/{sweep_id}/images/{name}
+GET /api/v1/sweeps/{sweep_id}/trials/{number}/log/events
 """
 
 _READ = """
@@ -58,22 +61,34 @@ GET /compare/plots/curves.{form}
 GET /compare/plots/differences.{form}
 GET /docs
 GET /matches
+POST /matches/validate
 GET /metrics
 GET /openapi.json
 GET /paper
 GET /paper/plots/{name}.{form}
 GET /parts/matches
 GET /parts/sweeps
-GET /sweeps/{sweep_id}/do/{verb}
-POST /matches/validate
 POST /sweeps/validate
+GET /sweeps/{sweep_id}/do/{verb}
+GET /sweeps/{sweep_id}/images
+GET /sweeps/{sweep_id}/parts/views
+GET /sweeps/{sweep_id}/views/{name}
+GET /trials
+GET /trials/parts/trials
+GET /trials/parts/views
+GET /trials/plots/curves.{form}
+GET /trials/views/{name}
+POST /api/v1/comparisons
 GET /api/v1/datasets
 GET /api/v1/matches
+POST /api/v1/matches/predict
 GET /api/v1/matches/{sweep_id}
 GET /api/v1/me
 GET /api/v1/optimizers
+GET /api/v1/parts
 GET /api/v1/presets
 GET /api/v1/sweeps
+POST /api/v1/sweeps/validate
 GET /api/v1/sweeps/{sweep_id}
 GET /api/v1/sweeps/{sweep_id}/analysis
 GET /api/v1/sweeps/{sweep_id}/best
@@ -84,23 +99,26 @@ GET /api/v1/sweeps/{sweep_id}/points
 GET /api/v1/sweeps/{sweep_id}/trials
 GET /api/v1/sweeps/{sweep_id}/trials/{number}
 GET /api/v1/sweeps/{sweep_id}/trials/{number}/log
+GET /api/v1/sweeps/{sweep_id}/trials/{number}/log/file
 GET /api/v1/sweeps/{sweep_id}/trials/{number}/metrics
+GET /api/v1/sweeps/{sweep_id}/trials/{number}/usage
+GET /api/v1/sweeps/{sweep_id}/views
 GET /api/v1/trainings
-POST /api/v1/comparisons
-POST /api/v1/matches/predict
-POST /api/v1/sweeps/validate
+GET /api/v1/trials
+GET /api/v1/views
 """
 
 #: What these change must be one's own; the store sees to that.
 _SUBMIT = """
 GET /matches/new
-GET /sweeps/new
-GET /sweeps/{sweep_id}/delete
 POST /matches/new
 POST /presets/{name}/submit
+GET /sweeps/new
 POST /sweeps/new
+GET /sweeps/{sweep_id}/delete
 POST /sweeps/{sweep_id}/delete
 POST /sweeps/{sweep_id}/do/{verb}
+POST /sweeps/{sweep_id}/images
 POST /api/v1/matches
 POST /api/v1/matches/of-trial
 POST /api/v1/matches/{sweep_id}/cancel
@@ -111,6 +129,7 @@ POST /api/v1/sweeps/{sweep_id}/ask
 POST /api/v1/sweeps/{sweep_id}/cancel
 POST /api/v1/sweeps/{sweep_id}/confirm
 POST /api/v1/sweeps/{sweep_id}/extend
+POST /api/v1/sweeps/{sweep_id}/images
 GET /api/v1/sweeps/{sweep_id}/links
 POST /api/v1/sweeps/{sweep_id}/links
 DELETE /api/v1/sweeps/{sweep_id}/links/{link_id}
@@ -120,6 +139,10 @@ POST /api/v1/sweeps/{sweep_id}/retry
 POST /api/v1/sweeps/{sweep_id}/trials/{number}/heartbeat
 POST /api/v1/sweeps/{sweep_id}/trials/{number}/reports
 POST /api/v1/sweeps/{sweep_id}/trials/{number}/tell
+DELETE /api/v1/sweeps/{sweep_id}/views/{name}
+PUT /api/v1/sweeps/{sweep_id}/views/{name}
+DELETE /api/v1/views/{name}
+PUT /api/v1/views/{name}
 """
 
 _ADMIN = """

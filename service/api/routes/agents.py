@@ -38,8 +38,7 @@ from sweeps.store.commands.agent_requests import (
     Tell,
     Told,
 )
-from sweeps.store.commands.sweeps import require_owner
-from sweeps.store.database.people import Scope, may
+from sweeps.store.database.people import Scope, may, require_own
 from sweeps.store.store import Store
 from worker.pauses import pauses
 
@@ -185,7 +184,7 @@ async def _own_sweep(request: Request, sweep_id: str) -> None:
     if may(Scope.ADMIN):
         return
     store: Store = request.app.state.store
-    require_owner(sweep_id, (await run_sync(store.get_sweep, sweep_id)).owner)
+    require_own(f"sweep {sweep_id}", (await run_sync(store.get_sweep, sweep_id)).owner)
 
 
 async def _waiting_for(desk: GroupCommit, ask: Ask, seconds: float, request: Request) -> Handout:

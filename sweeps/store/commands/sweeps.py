@@ -11,7 +11,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from sweeps.errors import (
     IdempotencyConflict,
-    NotOwner,
     SweepNotFound,
     SweepStateConflict,
     does_not_go_on,
@@ -20,7 +19,7 @@ from sweeps.records import Kind, Page, Request, Sweep, SweepState, TrialState, o
 from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep, move_trials
 from sweeps.store.database.connection import Database, Write, json_safe, plain_text
 from sweeps.store.database.paging import Listing, check_choice, check_id
-from sweeps.store.database.people import SETTINGS_TOKEN, acting, may_change
+from sweeps.store.database.people import SETTINGS_TOKEN, acting, require_own
 from sweeps.store.database.quotas import hold_quotas
 from sweeps.store.database.rows import sweep_of
 from sweeps.store.database.tables import deleted_sweeps, sweep_tags, sweeps, trials
@@ -297,15 +296,8 @@ def locked(write: Write, sweep_id: str) -> sa.Row[Any]:
     row = lock_sweep(write, sweep_id)
     if row is None:
         raise SweepNotFound(sweep_id)
-    require_owner(sweep_id, row.submitted_by)
+    require_own(f"sweep {sweep_id}", row.submitted_by)
     return row
-
-
-def require_owner(sweep_id: str, owner: str) -> None:
-    """Raise NotOwner unless who acts may change a sweep of this owner."""
-    actor = acting()
-    if actor is not None and not may_change(owner):
-        raise NotOwner(sweep_id, owner, actor.name)
 
 
 def sweep_by_id(conn: sa.Connection, sweep_id: str) -> Sweep:

@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from sweeps.errors import NotOwner
+
 #: ``Actor.token`` of who shows the token of the settings.
 SETTINGS_TOKEN = "NDSWEEP_TOKEN"
 
@@ -169,8 +171,15 @@ def may(scope: Scope) -> bool:
     return actor is None or actor.scope.covers(scope)
 
 
+def require_own(what: str, owner: str) -> None:
+    """Raise NotOwner unless who acts may change what belongs to this owner."""
+    actor = acting()
+    if actor is not None and not may_change(owner):
+        raise NotOwner(what, owner, actor.name)
+
+
 def may_change(owner: str) -> bool:
-    """Whether who acts may change a sweep of this owner."""
+    """Whether who acts may change what belongs to this owner."""
     actor = acting()
     is_own = actor is not None and actor.name == owner
     return may(Scope.ADMIN) or (is_own and may(Scope.SUBMIT))

@@ -289,6 +289,7 @@ saved_views = Table(
     # What follows the question mark in the page's address.
     Column("query", Text, nullable=False),
     Column("saved_at", BigInteger, nullable=False),
+    Column("saved_by", Text, nullable=False, default="", server_default=""),
     Index("ix_saved_views_sweep", "sweep_id", "name"),
 )
 

@@ -1,4 +1,4 @@
-"""Sweeps have owners; tokens, sessions of browsers, public links, and an append-only audit log."""
+"""Owners of sweeps and views; tokens, sessions, public links, and an append-only audit log."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,6 +13,9 @@ _REFUSAL = "the audit log is append-only"
 def upgrade() -> None:
     """Add them; sweeps that are there have no owner."""
     op.add_column("sweeps", sa.Column("submitted_by", sa.Text(), nullable=False, server_default=""))
+    op.add_column(
+        "saved_views", sa.Column("saved_by", sa.Text(), nullable=False, server_default="")
+    )
     op.create_index("ix_sweeps_submitted_by", "sweeps", ["submitted_by", "created_at", "id"])
     _create_tokens()
     _create_sessions_and_links()
@@ -128,5 +131,6 @@ def downgrade() -> None:
     op.drop_table("links")
     op.drop_table("sessions")
     op.drop_table("tokens")
+    op.drop_column("saved_views", "saved_by")
     op.drop_index("ix_sweeps_submitted_by", "sweeps")
     op.drop_column("sweeps", "submitted_by")

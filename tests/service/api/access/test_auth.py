@@ -5,7 +5,7 @@ from starlette.testclient import TestClient
 
 from service.api.access.callers import COOKIE
 from service.api.app import create_app
-from service.api.routes.login import local_path
+from service.api.routes.people.login import local_path
 from service.settings import Settings, SettingsError, is_loopback
 
 TOKEN = "correct horse battery staple"

@@ -181,7 +181,14 @@ def test_a_route_that_nobody_declared_is_for_administrators(guarded, token, monk
     assert guarded.get(SWEEPS, headers=ADMIN).status_code == 200
 
 
-_PLACE = {"sweep_id": "0" * 12, "number": "0", "token_id": "0", "link_id": "0" * 8, "verb": "pause"}
+_PLACE = {
+    "name": "x",
+    "sweep_id": "0" * 12,
+    "number": "0",
+    "token_id": "0",
+    "link_id": "0" * 8,
+    "verb": "pause",
+}
 
 
 @pytest.mark.parametrize("has", [Scope.READ, Scope.SUBMIT])
@@ -193,10 +200,10 @@ def test_no_route_answers_a_smaller_scope_than_it_declares(guarded, token, has):
         method, path = route.split(" ")
         for name, value in _PLACE.items():
             path = path.replace("{" + name + "}", value)
-        body = {"json": {}} if method in ("POST", "PATCH") else {}
+        body = {"json": {}} if method in ("POST", "PATCH", "PUT") else {}
         answer = guarded.request(method, path, headers=shown, **body)
         # A body is read before the scope is looked at, and may be refused first.
-        assert answer.status_code in (403, 422), (route, answer.status_code, answer.text[:200])
+        assert answer.status_code in (403, 415, 422), (route, answer.status_code, answer.text[:200])
 
 
 def test_a_submit_token_changes_its_own_sweeps_only_and_an_admin_all(
@@ -206,6 +213,8 @@ def test_a_submit_token_changes_its_own_sweeps_only_and_an_admin_all(
     sweep = guarded.post(SWEEPS, json=spec, headers=ada).json()
     assert sweep["owner"] == "ada"
     here = f"{SWEEPS}/{sweep['id']}"
+    view = guarded.put(f"{here}/views/hers", json={"query": "a=2"}, headers=ada).json()
+    assert view["owner"] == "ada"
 
     for method, path, body in (
         ("POST", f"{here}/pause", None),
@@ -214,6 +223,8 @@ def test_a_submit_token_changes_its_own_sweeps_only_and_an_admin_all(
         ("POST", f"{here}/retry", None),
         ("POST", f"{here}/extend", {"num_points": 9}),
         ("POST", f"{here}/links", {"days": 1}),
+        ("DELETE", f"{here}/views/hers", None),
+        ("PUT", f"{here}/views/hers", {"query": "a=1"}),
         ("POST", f"{here}/ask", {"agent": "b", "count": 1}),
         ("PATCH", here, {"notes": "mine"}),
         ("DELETE", here, None),

@@ -27,8 +27,7 @@ from service.contract.people import (
     UseOut,
 )
 from service.submission.admission import page_out
-from sweeps.store.commands.sweeps import require_owner
-from sweeps.store.database.people import Actor, Link, Scope, acting
+from sweeps.store.database.people import Actor, Link, Scope, acting, require_own
 
 router = APIRouter(tags=["people"], route_class=DocumentRoute)
 
@@ -115,7 +114,7 @@ def audit_log(store: StoreDep, query: Annotated[AuditQuery, Query()]) -> PageOut
 @router.get("/sweeps/{sweep_id}/links", responses=answers(404))
 def list_links(sweep_id: SweepId, store: StoreDep, request: Request) -> ListOut[LinkOut]:
     """The public links of a sweep that work."""
-    require_owner(sweep_id, store.get_sweep(sweep_id).owner)
+    require_own(f"sweep {sweep_id}", store.get_sweep(sweep_id).owner)
     return ListOut(items=[_link_out(link, request) for link in store.links_of(sweep_id)])
 
 

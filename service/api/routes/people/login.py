@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False)
 MAX_FORM_BYTES = 4096
 
 #: Pages of the service itself, which load nothing: no style sheet is served without the token.
-TEMPLATES = template_environment(Folder(__file__).parents[1] / "templates")
+TEMPLATES = template_environment(Folder(__file__).parents[2] / "templates")
 
 NextPath = Annotated[str, Query(max_length=2000)]
 
