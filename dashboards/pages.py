@@ -8,6 +8,7 @@ from dashboards.match import pages as match_pages
 from dashboards.paper import pages as paper_pages
 from dashboards.sweep_pages import across as across_pages
 from dashboards.sweep_pages import actions as action_pages
+from dashboards.sweep_pages import audit as audit_page
 from dashboards.sweep_pages import front as front_pages
 from dashboards.sweep_pages import plots as plot_pages
 from dashboards.sweep_pages import search as search_pages
@@ -26,6 +27,7 @@ PARTS = (
     usage_pages,
     front_pages,
     search_pages,
+    audit_page,
     form_pages,
     compare_pages,
     across_pages,

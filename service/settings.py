@@ -4,6 +4,8 @@ Each field is the environment variable ``NDSWEEP_<FIELD>``; options of the comma
 """
 
 import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -12,8 +14,11 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sweeps.retention.limits import Keep
-from sweeps.store.database.sqlite_file import sqlite_url
+from sweeps.store.database.people import Scope
+from sweeps.store.database.sqlite_file import sqlite_path, sqlite_url
 from worker.data.prepared import default_home
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DEFAULT_PORT = 8000
 DEFAULT_MLFLOW_PORT = 5000
@@ -51,6 +56,24 @@ class Settings(BaseSettings):
         None,
         description="Names under which the service may be asked where a token is set, comma "
         "between them; addresses, names without a dot and this machine's own always may.",
+    )
+    proxy_user_header: str | None = Field(
+        None,
+        description="Header in which a proxy names who asks, such as X-Forwarded-Email; none = no "
+        "header is believed.",
+    )
+    proxy_addresses: str | None = Field(
+        None,
+        description="Addresses or networks of the proxies whose header is believed, comma between "
+        "them.",
+    )
+    proxy_groups_header: str = Field(
+        "X-Forwarded-Groups", description="Header in which that proxy names groups."
+    )
+    proxy_scopes: str = Field(
+        "*=submit",
+        description="Scope of each group, such as ml-admins=admin,lab=submit; * = everybody whom "
+        "the proxy names.",
     )
     store_url: str | None = Field(
         None, description="Database of the store; none = SQLite below home. PostgreSQL works too."
@@ -109,6 +132,22 @@ class Settings(BaseSettings):
         names += [self.host.lower(), urlsplit(self.url or "").hostname or ""]
         return frozenset(name.strip() for name in names if name.strip())
 
+    def trusted_proxy(self) -> "TrustedProxy | None":
+        """The proxy that says who asks; None where none is trusted. Raises SettingsError."""
+        header = (self.proxy_user_header or "").strip()
+        if not header:
+            return None
+        listed = [one.strip() for one in (self.proxy_addresses or "").split(",") if one.strip()]
+        if not listed:
+            raise SettingsError(
+                "NDSWEEP_PROXY_ADDRESSES must name the proxy that sets "
+                f"{header}, such as 10.0.0.5 or 10.0.0.0/24, got nothing: anybody could set it"
+            )
+        scopes = _scopes(self.proxy_scopes)
+        return TrustedProxy(
+            header.lower(), self.proxy_groups_header.lower(), _networks(listed), scopes
+        )
+
     def database_url(self) -> str:
         """The store's URL: the one that was set, or SQLite below ``home``."""
         return self.store_url or sqlite_url(self.home.absolute() / "store.db")
@@ -135,6 +174,54 @@ class Settings(BaseSettings):
                 f"NDSWEEP_TOKEN_FILE must hold a token, but {self.token_file} is empty"
             )
         return _usable("NDSWEEP_TOKEN_FILE", text)
+
+
+@dataclass(frozen=True)
+class TrustedProxy:
+    """A proxy that has asked people who they are, and says so in a header."""
+
+    user_header: str
+    groups_header: str
+    networks: tuple[Network, ...]
+    #: Scope by group; ``*`` = everybody.
+    scopes: Mapping[str, Scope]
+
+    def is_listed(self, address: str) -> bool:
+        """Whether a connection from ``address`` is the proxy's."""
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        mapped = getattr(found, "ipv4_mapped", None)
+        return any((mapped or found) in network for network in self.networks)
+
+    def scope_of(self, groups: Iterable[str]) -> Scope | None:
+        """The largest scope of these groups; None where none of them has one."""
+        found = [self.scopes[group] for group in ("*", *groups) if group in self.scopes]
+        return max(found, key=list(Scope).index, default=None)
+
+
+def _networks(listed: Sequence[str]) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(one) for one in listed)
+    except ValueError as error:
+        raise SettingsError(
+            f"NDSWEEP_PROXY_ADDRESSES must list addresses or networks, comma between them: {error}"
+        ) from error
+
+
+def _scopes(text: str) -> dict[str, Scope]:
+    allowed = [scope.value for scope in Scope if scope != Scope.LINK]
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        group, _, scope = (word.strip() for word in part.rpartition("="))
+        if not group or scope not in allowed:
+            raise SettingsError(
+                f"NDSWEEP_PROXY_SCOPES must be group=scope, comma between them, with a scope of "
+                f"{', '.join(allowed)}; got {part[:80]!r}"
+            )
+        found[group] = Scope(scope)
+    return found
 
 
 def _usable(where: str, token: str) -> str:
@@ -167,14 +254,34 @@ def is_loopback(host: str) -> bool:
 
 
 def require_token_off_loopback(settings: Settings) -> str | None:
-    """The token to ask for, None on loopback without one.
+    """The token of the settings, None without one.
 
-    Raises SettingsError for an address that other machines can reach when there is no token.
+    Raises SettingsError for an address that other machines can reach when nobody could be asked who
+    they are: no token is set, none was created, and no proxy is trusted.
     """
     secret = settings.secret()
-    if secret is None and not is_loopback(settings.host):
+    is_guarded = secret is not None or settings.trusted_proxy() is not None
+    if not is_guarded and not is_loopback(settings.host) and not _has_tokens(settings):
         raise SettingsError(
             f"host {settings.host!r} can be reached by other machines, so a token is needed: "
-            "set NDSWEEP_TOKEN or NDSWEEP_TOKEN_FILE, or listen on 127.0.0.1"
+            "set NDSWEEP_TOKEN or NDSWEEP_TOKEN_FILE, run ndsweep token create, or listen on "
+            "127.0.0.1"
         )
     return secret
+
+
+def _has_tokens(settings: Settings) -> bool:
+    """Whether the store has named tokens. Without an answer: yes, and nobody is let in."""
+    from sweeps.errors import StoreUnavailable
+    from sweeps.store.store import Store
+
+    path = sqlite_path(settings.database_url())
+    if path is not None and not path.exists():
+        return False
+    store = Store(settings.database_url())
+    try:
+        return store.is_up_to_date() and store.has_tokens()
+    except StoreUnavailable:
+        return True
+    finally:
+        store.close()

@@ -9,7 +9,9 @@
     │   ├── ViewNotFound
     │   ├── ImageNotFound
     │   ├── WeightsNotKept      a sweep without weights of a best trial
-    │   └── PresetNotFound
+    │   ├── PresetNotFound
+    │   ├── TokenNotFound
+    │   └── LinkNotFound        no public link, or one that is over
     ├── UnreadableSpec          text that is neither JSON nor YAML
     ├── InvalidQuery            a question that cannot be answered as asked
     │   ├── InvalidCursor
@@ -21,8 +23,13 @@
     ├── Conflict                right in itself, but not in this state
     │   ├── IdempotencyConflict
     │   ├── SweepStateConflict
+    │   ├── TokenNameTaken      another token has this name
     │   ├── NotExternal         agents asked for trials that the service runs itself
     │   └── LeaseEnded          an agent's right to a trial is over
+    ├── Forbidden               who asks may not do it
+    │   ├── ScopeTooSmall
+    │   └── NotOwner            a sweep or view of somebody else
+    ├── QuotaExceeded           more than who asks may use; try again later
     ├── LeaseLost               another runner drives the sweep now
     └── StoreUnavailable        the database cannot be reached; try again
         ├── StoreIsNewer        a newer version of this program has changed its tables
@@ -93,6 +100,25 @@ class PresetNotFound(NotFound):
         )
 
 
+class TokenNotFound(NotFound):
+    """No token has this id or name."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__(
+            f"there is no token {which[:80]!r}; GET /api/v1/tokens lists them", field="id"
+        )
+
+
+class LinkNotFound(NotFound):
+    """No public link has this address, or it has expired or was revoked."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this link does not exist, has expired or was revoked; ask who sent it for another",
+            field="link",
+        )
+
+
 class UnreadableSpec(SweepsError):
     """The text of a spec is neither JSON nor YAML. The sentence says where."""
 
@@ -157,6 +183,17 @@ class SweepStateConflict(Conflict):
     """A sweep or trial is in a state that does not allow this."""
 
 
+class TokenNameTaken(Conflict):
+    """A token that is not revoked has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"name must be one that no other token has, got {name[:80]!r}; choose another, or "
+            "revoke that token first",
+            field="name",
+        )
+
+
 class NotExternal(Conflict):
     """The trials of this sweep are run by the service, not by agents."""
 
@@ -180,6 +217,40 @@ def does_not_go_on(wish: str, sweep_id: str, what: str) -> SweepStateConflict:
     ways = {"complete": "extend it to give it more to do"}
     way_out = ways.get(what, "what is cancelled does not go on, so submit its spec again")
     return SweepStateConflict(f"cannot {wish} sweep {sweep_id}: it is {what}; {way_out}")
+
+
+class Forbidden(SweepsError):
+    """Who asks is known and may not do this."""
+
+
+class ScopeTooSmall(Forbidden):
+    """The route needs a larger scope."""
+
+    def __init__(self, needed: str, has: str, name: str) -> None:
+        who = f"the token of {name[:80]!r}" if name else "this access"
+        super().__init__(
+            f"this needs the scope {needed}, and {who} has the scope {has}; ask an administrator "
+            "for a token that has it"
+        )
+
+
+class NotOwner(Forbidden):
+    """The sweep or view belongs to somebody else."""
+
+    def __init__(self, what: str, owner: str, name: str) -> None:
+        whose = f"to {owner[:80]!r}" if owner else "to nobody by name"
+        super().__init__(
+            f"{what} belongs {whose}, and {name[:80]!r} may change only its own; ask its "
+            "owner or an administrator, or clone it"
+        )
+
+
+class QuotaExceeded(SweepsError):
+    """Who asks would use more than its quota. ``retry_seconds``: when asking again makes sense."""
+
+    def __init__(self, detail: str, *, quota: str, retry_seconds: int) -> None:
+        super().__init__(detail, field=quota)
+        self.retry_seconds = retry_seconds
 
 
 class LeaseLost(SweepsError):

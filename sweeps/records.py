@@ -214,6 +214,8 @@ class Sweep:
     trial_seconds: float = 0.0
     #: What its trials used of their machines, as far as it was measured.
     usage: MachineUse = NOT_MEASURED
+    #: Who submitted it; "" where nobody was asked for a name.
+    owner: str = ""
 
     # What is read of a spec after it was stored. ``SweepSpec`` and ``MatchSpec`` hold all of it,
     # checked; a spec of an older version may lack what has a default here.
@@ -513,6 +515,8 @@ class SavedView:
     #: Query of the page's address, without the question mark.
     query: str
     saved_at: datetime
+    #: Who saved it; "" where nobody was asked for a name.
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,20 @@ class ListQuery:
 
     state: str = ""
     tag: str = ""
+    owner: str = ""
     search: str = ""
     sort: str = "-created_at"
     cursor: str = ""
 
     def is_filtered(self) -> bool:
-        return bool(self.state or self.tag or self.search)
+        return bool(self.state or self.tag or self.owner or self.search)
 
     def as_query(self) -> dict[str, str]:
         sort = "" if self.sort == "-created_at" else self.sort
         return {
             "state": self.state,
             "tag": self.tag,
+            "owner": self.owner,
             "search": self.search,
             "sort": sort,
             "cursor": self.cursor,
@@ -98,6 +100,7 @@ def _listing(
         kind=kind,
         state=query.state or None,
         tag=query.tag or None,
+        owner=query.owner or None,
         search=query.search or None,
         sort=query.sort or "-created_at",
         cursor=query.cursor or None,
@@ -109,6 +112,7 @@ def _listing(
         "sorts": SORTS,
         "filtered": query.is_filtered(),
         "tags": sorted({tag for sweep in found.items for tag in sweep.tags}),
+        "owners": sorted({sweep.owner for sweep in found.items if sweep.owner}),
         "part_address": links.part_with(),
         "pager": pager(links, "", query.cursor, found.next, "50 a page"),
     }

@@ -21,6 +21,7 @@ from dashboards.wording.sweep_facts import (
 )
 from sweeps.figures.quantities import quantity
 from sweeps.records import Sweep, SweepState, TrialState
+from sweeps.store.database.people import acting, may_change
 from sweeps.store.store import Store
 from worker.config.train_config import TrainConfig
 from worker.config.training import IMAGES
@@ -210,6 +211,7 @@ def live_values(store: Store, sweep: Sweep, here: str) -> dict[str, Any]:
         "section": "matches" if sweep.kind == "match" else "sweeps",
         "events": f"/api/v1{here}/events?after={seen}",
         "is_over": sweep.state.is_finished(),
+        "links": store.links_of(sweep.id) if acting() and may_change(sweep.owner) else [],
         "spec": json.dumps(sweep.spec, indent=2, ensure_ascii=False),
     }
 

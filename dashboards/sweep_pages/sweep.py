@@ -28,6 +28,7 @@ from dashboards.wording.sweep_facts import (
 )
 from sweeps.figures.quantities import quantity
 from sweeps.records import Point, Sweep
+from sweeps.store.database.people import Scope, may
 from sweeps.store.store import Store
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -151,7 +152,9 @@ def _importance_note(sweep: Sweep) -> str:
 
 
 def _overview(store: Store, sweep: Sweep, query: str = "") -> dict[str, Any]:
-    confirmations = store.confirmations(sweep.id) if sweep.state.is_finished() else []
+    # A public link shows its own sweep alone.
+    shows_others = sweep.state.is_finished() and may(Scope.READ)
+    confirmations = store.confirmations(sweep.id) if shows_others else []
     return {
         **overview_values(sweep, f"/sweeps/{sweep.id}", sweep_facts(sweep, confirmations)),
         "saved": store.saved_views(sweep.id),

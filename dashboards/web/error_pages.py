@@ -10,8 +10,10 @@ from fastapi.routing import APIRoute
 
 from dashboards.web.templating import page
 from sweeps.errors import (
+    Forbidden,
     InvalidQuery,
     NotFound,
+    QuotaExceeded,
     StoreUnavailable,
     SweepsError,
     SweepStateConflict,
@@ -23,6 +25,8 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _TITLES: dict[type[SweepsError], tuple[int, str]] = {
     NotFound: (404, "Not found"),
     SweepStateConflict: (409, "Not in this state"),
+    Forbidden: (403, "Not yours to do"),
+    QuotaExceeded: (429, "A quota is used up"),
     InvalidQuery: (400, "That listing cannot be shown"),
     StoreUnavailable: (503, "The store does not answer"),
 }

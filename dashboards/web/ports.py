@@ -77,9 +77,12 @@ class Submitting(Protocol):
         """
 
 
-#: Verbs of the buttons: those of the API's routes, and ``label`` for tags and notes,
-#: ``view`` and ``unview`` for the views that the page shows under a name.
-VERBS = ("pause", "resume", "cancel", "retry", "extend", "confirm", "label", "view", "unview")
+#: Verbs of the buttons: those of the API's routes, ``label`` for tags and notes, ``share`` and
+#: ``unshare`` for public links, ``view`` and ``unview`` for the views under a name.
+VERBS = (
+    *("pause", "resume", "cancel", "retry", "extend", "confirm", "label"),
+    *("share", "unshare", "view", "unview"),
+)
 
 
 class Steering(Protocol):

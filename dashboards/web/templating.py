@@ -13,6 +13,7 @@ from dashboards.wording import formatting
 from dashboards.wording.markdown_notes import markdown
 from sweeps.analysis.formatting import signed
 from sweeps.figures.quantities import quantity
+from sweeps.store.database.people import Scope, acting, may, may_change
 
 #: SHA-256 of the empty text. plotly adds an empty ``<style>`` and fills it rule by rule.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
@@ -69,9 +70,12 @@ def _environment() -> Environment:
         "asset": asset_url,
         "caption": formatting.caption,
         "control_id": control_id,
+        "may": lambda scope: may(Scope(scope)),
+        "may_change": may_change,
         "mean_text": formatting.mean_text,
         "quantity": quantity,
         "quantity_value": formatting.quantity_value,
+        "viewer": acting,
     }
     return environment
 

@@ -60,6 +60,7 @@ def run(settings: Settings, fd: int | None) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # the application reads them
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     # uvicorn stops cleanly and then raises the signal again: to have stopped is no failure.

@@ -7,6 +7,7 @@ next, so that answers take about as long and thousands a second fit on one disk.
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextvars import Context
 
 from anyio.to_thread import run_sync
 
@@ -36,7 +37,8 @@ class GroupCommit:
         answer: asyncio.Future[Answer] = loop.create_future()
         self._queue.append((request, answer))
         if self._writer is None:
-            self._writer = loop.create_task(self._write_all())
+            # In a context of its own: the batch is not the work of whoever came first.
+            self._writer = loop.create_task(self._write_all(), context=Context())
         return await answer
 
     async def _write_all(self) -> None:

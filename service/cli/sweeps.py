@@ -128,6 +128,7 @@ def logs(
 def list_sweeps(
     state: Annotated[str | None, typer.Option(help="Only sweeps in this state.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only sweeps with this tag.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only sweeps of this owner.")] = None,
     search: Annotated[str | None, typer.Option(help="Only names or notes with this text.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 50,
     url: Url = None,
@@ -138,7 +139,7 @@ def list_sweeps(
     from service.cli.terminal.printing import print_sweeps
 
     with connect(url) as service:
-        page = service.list_sweeps(state=state, tag=tag, search=search, limit=limit)
+        page = service.list_sweeps(state=state, tag=tag, owner=owner, search=search, limit=limit)
         print_sweeps(Console(), page)
 
 

@@ -1,16 +1,39 @@
 """``ndsweep gc`` and ``ndsweep token``.
 
-``gc`` removes files that are no longer needed and prints their size. ``token`` creates and prints
-the secret that every request to a service beyond loopback must contain.
+``gc`` removes files that are no longer needed and prints their size. ``token`` creates, lists and
+revokes the secrets that requests to a service beyond loopback must contain: in the store of this
+machine, which is how the first one is made, or over the API of another.
 """
 
+import getpass
 import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from service.cli.serve import Home, settings_with
+from service.cli.terminal.options import one_of
+
+if TYPE_CHECKING:
+    from service.client.client import Client
+    from service.contract.people import TokenOut, TokenSpec
+    from sweeps.store.store import Store
+
+token = typer.Typer()
+
+SCOPES = ("read", "submit", "admin")
+Service = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        help="Address of a service, asked with an admin token; default NDSWEEP_URL, and without "
+        "it the store on this machine.",
+    ),
+]
 
 
 def gc(
@@ -48,14 +71,18 @@ def _below(path: Path, home: Path) -> Path:
     return path.relative_to(home) if path.is_relative_to(home) else path
 
 
-def token(
+@token.callback(invoke_without_command=True)
+def settings_token(
+    context: typer.Context,
     create: Annotated[
-        bool, typer.Option("--create", help="Create the token if there is none yet.")
+        bool, typer.Option("--create", help="Create the token of the settings if there is none.")
     ] = False,
 ) -> None:
-    """Print the service's token."""
+    """Tokens: create, list and revoke named ones. Without a command: print that of the settings."""
     from service.settings import Settings, SettingsError
 
+    if context.invoked_subcommand is not None:
+        return
     settings = Settings()
     path = settings.token_file
     if create and settings.token is None and path is not None and not path.exists():
@@ -80,3 +107,164 @@ def create_token(path: Path) -> None:
             file.write(secrets.token_urlsafe(32).encode() + b"\n")
     except OSError as error:
         raise SettingsError(f"cannot write the token to {path}: {error.strerror}") from error
+
+
+@token.command("create")
+def create_named(
+    name: Annotated[str, typer.Argument(help="What it is for, such as ada-laptop.")],
+    scope: Annotated[
+        str, typer.Option(parser=one_of(*SCOPES), metavar="|".join(SCOPES), help="What it may do.")
+    ] = "submit",
+    owner: Annotated[
+        str | None, typer.Option(help="Whom its sweeps belong to; default: the name.")
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0.001, help="Days until it expires; default: never.")
+    ] = None,
+    queued_sweeps: Annotated[
+        int | None, typer.Option(min=0, help="Most sweeps that may wait for a runner.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=0, help="Most trials that have yet to end.")
+    ] = None,
+    gpu_hours: Annotated[
+        float | None, typer.Option(min=0, help="Most GPU-hours in 30 days.")
+    ] = None,
+    requests_per_second: Annotated[
+        float | None, typer.Option(min=0.001, help="Most requests in a second.")
+    ] = None,
+    url: Service = None,
+) -> None:
+    """Create a named token and print it; it is shown this once."""
+    from datetime import UTC, datetime, timedelta
+
+    from service.contract.people import QuotasSpec, TokenSpec
+
+    spec = TokenSpec(
+        name=name,
+        scope=scope,
+        owner=owner,
+        expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
+        quotas=QuotasSpec(
+            queued_sweeps=queued_sweeps,
+            trials=trials,
+            gpu_hours=gpu_hours,
+            requests_per_second=requests_per_second,
+        ),
+    )
+    with _people(url) as people:
+        typer.echo(people.create(spec))
+
+
+@token.command("list")
+def list_named(
+    revoked: Annotated[
+        bool, typer.Option("--revoked", help="Also those that were revoked.")
+    ] = False,
+    url: Service = None,
+) -> None:
+    """List named tokens, newest first, without their secrets."""
+    from rich.console import Console
+
+    from service.cli.terminal.printing import print_tokens
+
+    with _people(url) as people:
+        print_tokens(Console(), people.listed(revoked=revoked))
+
+
+@token.command("revoke")
+def revoke_named(
+    which: Annotated[str, typer.Argument(help="Id or name of the token.", metavar="ID")],
+    url: Service = None,
+) -> None:
+    """Revoke a named token; its browser sessions end, within five seconds everywhere."""
+    with _people(url) as people:
+        found = people.revoke(which)
+    typer.echo(f"revoked {found.name} ({found.id}) of {found.owner}")
+
+
+class _People(Protocol):
+    """Tokens, in the store of this machine or behind a service."""
+
+    def create(self, spec: "TokenSpec") -> str: ...
+
+    def listed(self, *, revoked: bool) -> "list[TokenOut]": ...
+
+    def revoke(self, which: str) -> "TokenOut": ...
+
+
+@contextmanager
+def _people(url: str | None) -> Iterator[_People]:
+    """The service that ``url`` or NDSWEEP_URL names; without either, the store of NDSWEEP_HOME."""
+    from service.settings import Settings
+
+    settings = Settings()
+    if url or settings.url:
+        from service.cli.sweeps import connect
+
+        with connect(url) as client:
+            yield _Served(client)
+        return
+    from service.supervision.home import keep_private, prepare
+    from sweeps.store.database.people import Actor, Scope, acting_as
+    from sweeps.store.store import Store
+
+    prepare(settings.home.absolute())
+    keep_private(settings.home.absolute())
+    store = Store(settings.database_url())
+    who = Actor(getpass.getuser(), Scope.ADMIN, "command line", address=socket.gethostname())
+    try:
+        store.migrate()
+        with acting_as(who):
+            yield _Stored(store)
+    finally:
+        store.close()
+
+
+class _Served:
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    def create(self, spec: "TokenSpec") -> str:
+        return self._client.create_token(spec.model_dump(mode="json")).token
+
+    def listed(self, *, revoked: bool) -> "list[TokenOut]":
+        return list(self._client.all_tokens(revoked=revoked))
+
+    def revoke(self, which: str) -> "TokenOut":
+        # By its id: a name may hold what an address cannot.
+        known = self._client.all_tokens()
+        found = next((one.id for one in known if which in (one.id, one.name)), which)
+        return self._client.revoke_token(found)
+
+
+class _Stored:
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    def create(self, spec: "TokenSpec") -> str:
+        from sweeps.store.database.people import Scope
+
+        return self._store.create_token(
+            spec.name,
+            Scope(spec.scope),
+            owner=spec.owner or "",
+            expires_at=spec.expires_at,
+            quotas=spec.quotas.limits(),
+        )[1]
+
+    def listed(self, *, revoked: bool) -> "list[TokenOut]":
+        from service.contract.people import TokenOut
+
+        found, cursor = [], None
+        while True:
+            page = self._store.list_tokens(revoked=revoked, cursor=cursor, limit=500)
+            found += [TokenOut.model_validate(one) for one in page.items]
+            cursor = page.next
+            if cursor is None:
+                return found
+
+    def revoke(self, which: str) -> "TokenOut":
+        from service.contract.people import TokenOut
+
+        return TokenOut.model_validate(self._store.revoke_token(which))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 from pydantic import BaseModel
@@ -51,6 +51,7 @@ from service.contract.outputs import (
     UsageOut,
     ValidationOut,
 )
+from service.contract.people import MeOut, NewTokenOut, TokenOut
 from service.settings import is_loopback
 from worker.atomic_file import whole_file
 from worker.pauses import pauses
@@ -339,6 +340,24 @@ class Client:
 
     def get_match(self, match_id: str) -> SweepOut:
         return self._get(SweepOut, f"/matches/{match_id}")
+
+    # People
+
+    def me(self) -> MeOut:
+        """Who the token says that this client is, and what of its quotas is used."""
+        return self._get(MeOut, "/me")
+
+    def create_token(self, spec: Spec) -> NewTokenOut:
+        """Create a token (for administrators); its text is in the answer and nowhere else."""
+        return self._send(NewTokenOut, "/tokens", spec)
+
+    def all_tokens(self, **query: Any) -> Iterator[TokenOut]:
+        """Every token, page after page (for administrators); ``query``: revoked."""
+        return self._all(PageOut[TokenOut], "/tokens", query)
+
+    def revoke_token(self, which: str) -> TokenOut:
+        """Revoke a token by its id or name (for administrators)."""
+        return self._send(TokenOut, f"/tokens/{quote(which, safe='')}", method="DELETE")
 
     # What there is
 

@@ -39,7 +39,9 @@ class ApiError(Exception):
 STATUS: dict[type[SweepsError], int] = {
     domain.NotFound: 404,
     domain.Conflict: 409,
+    domain.Forbidden: 403,
     domain.LeaseLost: 409,
+    domain.QuotaExceeded: 429,
     domain.InvalidQuery: 422,
     domain.InvalidReport: 422,
     domain.ImageRefused: 422,
@@ -50,15 +52,17 @@ STATUS: dict[type[SweepsError], int] = {
 _NAMES = {404: "NotFound", 405: "MethodNotAllowed", 400: "BadRequest", 413: "BodyTooLarge"}
 
 _MEANING = {
-    401: "A token is set and the request does not carry it.",
-    403: "Without a token only this machine's own pages and programs are answered.",
+    401: "The service asks for a token, and the request carries none that it knows.",
+    403: "The token's scope is too small, the sweep is somebody else's, or the request comes from "
+    "elsewhere.",
     404: "There is no such thing.",
     405: "The route does not know the method.",
     409: "The state of the sweep, or an earlier request, stands in the way.",
     413: "The body is too large.",
     415: "The body is neither JSON nor YAML.",
     422: "The request breaks a rule; `fields` says which.",
-    429: "Too many wrong tokens came from this address; `Retry-After` says when to try again.",
+    429: "A quota of the token is used up, or too many wrong tokens came from this address; "
+    "`Retry-After` says when to try again.",
     500: "A fault of the service; its log has the details.",
     503: "The store cannot be reached at the moment.",
 }
@@ -112,7 +116,8 @@ def _domain_error(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s: %s", request.method, request.url.path, error)
     fields = [FieldOut(path=error.field, reason=str(error))] if error.field else []
     body = ErrorOut(error=type(error).__name__, detail=str(error), fields=fields)
-    return error_response(status, body, {"Retry-After": "5"} if status == 503 else None)
+    seconds = 5 if status == 503 else getattr(error, "retry_seconds", None)
+    return error_response(status, body, {"Retry-After": str(seconds)} if seconds else None)
 
 
 def _refused_field(request: Request, error: Exception) -> JSONResponse:

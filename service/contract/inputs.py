@@ -86,6 +86,7 @@ class PageQuery(_Query):
 class MatchQuery(PageQuery):
     state: SweepState | None = None
     tag: Text | None = Field(None, description="Only sweeps that carry this tag.")
+    owner: Text | None = Field(None, description="Only sweeps that this owner submitted.")
     search: Text | None = Field(None, description="Only sweeps whose name or notes contain this.")
     sort: Text = Field("-created_at", description="Field to sort by; a minus reverses.")
 

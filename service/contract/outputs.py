@@ -82,6 +82,8 @@ class SweepOut(Output):
     spec: dict[str, Any]
     tags: list[str]
     notes: str
+    #: Who submitted it; "" where nobody was asked for a name.
+    owner: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -153,6 +155,8 @@ class SavedViewOut(Output):
     #: Query of the page's address, without the question mark.
     query: str
     saved_at: datetime
+    #: Who saved it; "" where nobody was asked for a name.
+    owner: str
 
 
 class SavedViewsOut(Output):

@@ -1,6 +1,7 @@
 """Specs and actions that come from forms of the pages, held to the same rules as the API's."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,6 +10,7 @@ from dashboards.web.ports import Checked, Estimate, Refused
 from service.contract.bodies import RefusedDocument, check_plain
 from service.contract.errors import ApiError
 from service.contract.inputs import Labels, ViewSpec
+from service.contract.people import LinkSpec
 from service.settings import Settings
 from service.submission.admission import admitted, queue
 from service.submission.forecast import describe_sweep, match_estimate
@@ -20,6 +22,7 @@ from sweeps.spec.confirmation import ConfirmSpec
 from sweeps.spec.extension import Extension
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.spec.validation_messages import FieldReason, explain
+from sweeps.store.database.people import require_own
 from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
 
@@ -120,18 +123,29 @@ class PageSteering:
                 return confirm(store, self._settings, sweep_id, how)
             case "label":
                 return label(store, sweep_id, _labels(values))
-            case "view":
-                asked_view = ViewSpec(query=values.get("query", ""))
-                store.save_view(sweep_id, _view_name(values), asked_view.query)
-                return store.get_sweep(sweep_id)
-            case "unview":
-                store.delete_view(sweep_id, _view_name(values))
-                return store.get_sweep(sweep_id)
             case "pause":
                 return store.request(sweep_id, "pause")
             case "cancel":
                 return store.request(sweep_id, "cancel")
-        raise ValueError(f"there is no button {verb!r}")
+        self._show(sweep_id, verb, values)
+        return store.get_sweep(sweep_id)
+
+    def _show(self, sweep_id: str, verb: str, values: Mapping[str, str]) -> None:
+        """Change what is shown of a sweep and to whom: its views and its public links."""
+        store = self._store
+        match verb:
+            case "view":
+                asked_view = ViewSpec(query=values.get("query", ""))
+                store.save_view(sweep_id, _view_name(values), asked_view.query)
+            case "unview":
+                store.delete_view(sweep_id, _view_name(values))
+            case "share":
+                days = LinkSpec.model_validate(_numbers(values)).days
+                store.create_link(sweep_id, datetime.now(UTC) + timedelta(days=days))
+            case "unshare":
+                store.revoke_link(sweep_id, values.get("link", ""))
+            case _:
+                raise ValueError(f"there is no button {verb!r}")
 
     def add_image(self, sweep_id: str, data: bytes) -> None:
         """Keep an image and show it at the end of the notes.
@@ -139,6 +153,7 @@ class PageSteering:
         Raises ImageRefused, and Refused where the notes get too long.
         """
         sweep = self._store.get_sweep(sweep_id)
+        require_own(f"sweep {sweep_id}", sweep.owner)
         image = add_image(self._settings.home, sweep.id, data, sweep.notes)
         shown = f"![image]({address_of(sweep.id, image.name)})"
         before = f"{sweep.notes.rstrip()}\n\n" if sweep.notes.strip() else ""

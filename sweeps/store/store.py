@@ -4,7 +4,8 @@ Each group of verbs has its file. In ``commands``: requests of users (``sweeps``
 leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``reports``), requests
 of agents (``agents``), imports (``imports``), the mirror's queue (``outbox``), retention
 (``retention``), views (``views``). In ``queries``: reads for pages and routes (``trials``,
-``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``).
+``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``). In ``people``: tokens, sessions,
+links and the audit log.
 
 Rules that no type can express: a Store may be shared by threads and opened by several processes,
 but not carried through a fork. Every verb is one transaction: it happens completely or not at all.
@@ -23,6 +24,8 @@ from sweeps.store.commands.sweeps import SweepVerbs
 from sweeps.store.commands.trials import TrialVerbs
 from sweeps.store.commands.views import ViewVerbs
 from sweeps.store.database.schema import is_up_to_date, migrate, require_known
+from sweeps.store.people.listings import PeopleReads
+from sweeps.store.people.tokens import PeopleVerbs
 from sweeps.store.queries.across import AcrossVerbs
 from sweeps.store.queries.curves import CurveVerbs
 from sweeps.store.queries.sweeps import LookupVerbs
@@ -47,6 +50,8 @@ class Store(
     MirrorVerbs,
     ViewVerbs,
     AcrossVerbs,
+    PeopleVerbs,
+    PeopleReads,
 ):
     """The record of every sweep. ``Store(url)``, then ``migrate()`` once per new version."""
 

@@ -123,6 +123,8 @@ def store_url(request: pytest.FixtureRequest) -> str:
         # Takes everything of a sweep with it, and is faster than TRUNCATE on small tables.
         connection.execute("DELETE FROM sweeps")
         connection.execute("DELETE FROM runners")
+        connection.execute("DELETE FROM tokens")
+        connection.execute("DELETE FROM sessions")
     return url
 
 

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 
+from service.api.access.scopes import must_submit
 from service.api.group_commit import GroupCommit
 from service.contract.agents import (
     AskOut,
@@ -36,6 +38,8 @@ from sweeps.store.commands.agent_requests import (
     Tell,
     Told,
 )
+from sweeps.store.database.people import Scope, may, require_own
+from sweeps.store.store import Store
 from worker.pauses import pauses
 
 router = APIRouter(prefix="/sweeps/{sweep_id}", tags=["agents"], route_class=DocumentRoute)
@@ -61,6 +65,7 @@ class ReportRoute(DocumentRoute):
         model: type[BaseModel] = self.body_field.field_info.annotation  # type: ignore[assignment]
 
         async def handle(request: Request) -> Response:
+            must_submit()
             asked = await _plainly_asked(request, model)
             if asked is None:
                 return await handle_any(request)
@@ -123,6 +128,7 @@ async def ask_for_trials(
 
     With an Idempotency-Key, asking again answers with the same trials while they run.
     """
+    await _own_sweep(request, sweep_id)
     ask = Ask(sweep_id, asked.agent, asked.count, asked.lease_seconds, idempotency_key)
     handout = await _waiting_for(desk, ask, asked.wait_seconds, request)
     retry = None if handout.trials else _RETRY.get(handout.state)
@@ -171,6 +177,14 @@ async def tell_of_trial(
     )
     assert isinstance(told, Told)
     return ToldOut(state=told.state, reason=told.reason)
+
+
+async def _own_sweep(request: Request, sweep_id: str) -> None:
+    """Refuse agents of others: a lease then proves the right. Raises SweepNotFound, NotOwner."""
+    if may(Scope.ADMIN):
+        return
+    store: Store = request.app.state.store
+    require_own(f"sweep {sweep_id}", (await run_sync(store.get_sweep, sweep_id)).owner)
 
 
 async def _waiting_for(desk: GroupCommit, ask: Ask, seconds: float, request: Request) -> Handout:

@@ -9,6 +9,7 @@ from service.api.routes.comparisons import router as comparisons
 from service.api.routes.events import router as events
 from service.api.routes.images import router as images
 from service.api.routes.matches import router as matches
+from service.api.routes.people.tokens import router as people
 from service.api.routes.results import router as results
 from service.api.routes.sweeps import router as sweeps
 from service.api.routes.trials import router as trials
@@ -27,4 +28,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     matches,
     catalogue,
     views,
+    people,
 )

@@ -5,7 +5,7 @@ from functools import lru_cache
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
 
-from service.api.routes.login import TEMPLATES, own_page_policy
+from service.api.routes.people.login import TEMPLATES, own_page_policy
 
 router = APIRouter(include_in_schema=False)
 

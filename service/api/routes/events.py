@@ -1,13 +1,15 @@
 """``/sweeps/{id}/events``: what happens to a sweep, as it happens."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Annotated
 
 import anyio
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from service.api.access.callers import Access
 from service.contract.errors import answers
 from service.contract.inputs import EventsQuery, StoreDep, SweepId
 from service.contract.outputs import EventOut
@@ -32,6 +34,15 @@ def _existing_match(sweep_id: SweepId, store: StoreDep) -> Sweep:
     return get_match(store, sweep_id)
 
 
+Still = Callable[[], Awaitable[bool]]
+
+
+async def _still(request: Request) -> Still:
+    access: Access = request.app.state.access
+    return partial(access.is_still_known, request.scope)
+
+
+StillDep = Annotated[Still, Depends(_still)]
 SweepDep = Annotated[Sweep, Depends(_existing)]
 MatchDep = Annotated[Sweep, Depends(_existing_match)]
 LastEventId = Annotated[
@@ -45,6 +56,7 @@ async def sweep_events(
     sweep: SweepDep,
     store: StoreDep,
     query: Annotated[EventsQuery, Query()],
+    still: StillDep,
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events from the sweep's first one, or after ``Last-Event-ID``.
@@ -52,7 +64,7 @@ async def sweep_events(
     Ends with an event named ``end`` once the sweep is finished and every event was sent.
     """
     after = query.after if last_event_id is None else last_event_id
-    async for event in follow(store, sweep.id, after):
+    async for event in follow(store, sweep.id, after, still):
         yield event
 
 
@@ -63,17 +75,23 @@ async def match_events(
     match: MatchDep,
     store: StoreDep,
     query: Annotated[EventsQuery, Query()],
+    still: StillDep,
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events of a match, as those of a sweep."""
     after = query.after if last_event_id is None else last_event_id
-    async for event in follow(store, match.id, after):
+    async for event in follow(store, match.id, after, still):
         yield event
 
 
-async def follow(store: Store, sweep_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
-    """Events with an id above ``after`` until the sweep is finished and drained."""
-    while True:
+async def follow(
+    store: Store, sweep_id: str, after: int, still: Still
+) -> AsyncIterator[ServerSentEvent]:
+    """Events with an id above ``after`` until the sweep is finished and drained.
+
+    Ends without a word when ``still`` says that who follows is no longer let in.
+    """
+    while await still():
         try:
             # The state is read first: whatever happened before it was finished is in the batch.
             sweep = await run_sync(store.get_sweep, sweep_id)

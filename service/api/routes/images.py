@@ -19,6 +19,7 @@ from sweeps.retention.note_images import (
     address_of,
     image_path,
 )
+from sweeps.store.database.people import require_own
 
 router = APIRouter(prefix="/sweeps/{sweep_id}/images", tags=["sweeps"])
 
@@ -47,6 +48,7 @@ async def upload_image(
         )
     refuse_compressed(request.headers.get("content-encoding", "identity"))
     sweep = await run_sync(store.get_sweep, sweep_id)
+    require_own(f"sweep {sweep_id}", sweep.owner)
     data = await read_limited(request, MAX_BYTES)
     image = await run_sync(add_image, settings.home, sweep.id, data, sweep.notes)
     address = address_of(sweep.id, image.name)

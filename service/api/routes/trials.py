@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from service.api.routes.events import LastEventId
+from service.api.routes.events import LastEventId, StillDep
 from service.api.trial_files import GrowingLog, log_path, pieces_of
 from service.api.trial_files import trial_log as read_log
 from service.contract.errors import answers
@@ -121,6 +121,7 @@ async def trial_log_events(
     store: StoreDep,
     settings: SettingsDep,
     query: Annotated[LogEventsQuery, Query()],
+    still: StillDep,
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events named ``log``, with text as it is written, from a byte of the log on.
@@ -131,7 +132,7 @@ async def trial_log_events(
     path = log_path(settings.home, trial.sweep_id, trial.number)
     log = GrowingLog(path, query.after if last_event_id is None else last_event_id)
     looks_since_end = 0
-    while True:
+    while await still():
         if text := await run_sync(log.read):
             data = {"text": text}
             yield ServerSentEvent(id=str(log.offset), event="log", data=data)

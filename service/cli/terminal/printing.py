@@ -1,6 +1,6 @@
 """Tables on the terminal: sweeps, a match under every criterion, results with intervals."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +21,7 @@ from service.contract.analysis import (
     RungOut,
 )
 from service.contract.outputs import PageOut, PredictionOut, SweepOut, ValidationOut
+from service.contract.people import TokenOut
 from sweeps.analysis.formatting import (
     BRACKETS,
     NOTHING,
@@ -69,6 +70,23 @@ def _best(sweep: SweepOut) -> str:
 
 def _declared(sweep: SweepOut) -> dict[str, Any]:
     return sweep.spec.get("metrics") or {}
+
+
+def print_tokens(console: Console, tokens: Sequence[TokenOut]) -> None:
+    table = Table("id", "name", "owner", "scope", "expires", "last used", "quotas", box=None)
+    for token in tokens:
+        ends = (token.revoked_at, "revoked") if token.revoked_at else (token.expires_at, "")
+        limits = (f"{k} {v:g}" for k, v in token.quotas.model_dump().items() if v is not None)
+        table.add_row(
+            token.id,
+            escape(token.name),
+            escape(token.owner),
+            token.scope,
+            f"{ends[1]} {ends[0]:%Y-%m-%d}".strip() if ends[0] else "never",
+            f"{token.last_used_at:%Y-%m-%d %H:%M}" if token.last_used_at else NOTHING,
+            ", ".join(limits) or NOTHING,
+        )
+    console.print(table)
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:

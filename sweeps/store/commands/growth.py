@@ -8,9 +8,10 @@ import sqlalchemy as sa
 from sweeps.errors import SweepStateConflict, does_not_go_on
 from sweeps.records import Sweep, SweepState, TrialState
 from sweeps.store.commands.states import move_trials
-from sweeps.store.commands.sweeps import locked, queue_again, relabel, sweep_by_id
-from sweeps.store.database.connection import Database, json_safe, plain_text
+from sweeps.store.commands.sweeps import locked, own_key, queue_again, relabel, sweep_by_id
+from sweeps.store.database.connection import Database, json_safe
 from sweeps.store.database.paging import check_id
+from sweeps.store.database.quotas import hold_quotas
 from sweeps.store.database.rows import sweep_of
 from sweeps.store.database.tables import sweeps, trials
 
@@ -43,6 +44,9 @@ class GrowthVerbs(Database):
             moved = move_trials(write, row, failed, TrialState.WAITING, exit_cause="")
             if moved and state != SweepState.RUNNING:
                 queue_again(write, row, "retrying failed trials")
+            if moved:
+                hold_quotas(write)
+                write.audit("sweep.retry", sweep_id, trials=moved)
             return sweep_by_id(write.conn, sweep_id)
 
     def reopened(self, sweep_id: str, failed: Collection[int]) -> list[int]:
@@ -87,11 +91,13 @@ class GrowthVerbs(Database):
                 queue_again(write, row, "extended")
             else:
                 write.event(row.id, "sweep", {"state": row.state, "reason": "extended"})
+            hold_quotas(write)
+            write.audit("sweep.extend", sweep_id, trials=num_trials)
             return sweep_by_id(write.conn, sweep_id)
 
     def sweep_of_key(self, idempotency_key: str) -> Sweep | None:
         """Return the sweep that was created under this key, if any."""
-        key = sweeps.c.idempotency_key == plain_text(idempotency_key)
+        key = sweeps.c.idempotency_key == own_key(idempotency_key)
         with self._reading() as conn:
             row = conn.execute(sa.select(sweeps).where(key)).one_or_none()
         return None if row is None else sweep_of(row)

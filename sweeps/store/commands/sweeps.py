@@ -19,6 +19,8 @@ from sweeps.records import Kind, Page, Request, Sweep, SweepState, TrialState, o
 from sweeps.store.commands.states import close_attempts, lock_sweep, move_sweep, move_trials
 from sweeps.store.database.connection import Database, Write, json_safe, plain_text
 from sweeps.store.database.paging import Listing, check_choice, check_id
+from sweeps.store.database.people import SETTINGS_TOKEN, acting, require_own
+from sweeps.store.database.quotas import hold_quotas
 from sweeps.store.database.rows import sweep_of
 from sweeps.store.database.tables import deleted_sweeps, sweep_tags, sweeps, trials
 
@@ -65,14 +67,16 @@ class SweepVerbs(Database):
         with self._writing() as write:
             row = insert_sweep(write, values)
             if row is None:
-                return _earlier_sweep(write, str(idempotency_key), body_hash), False
+                return _earlier_sweep(write, values["idempotency_key"], body_hash), False
             insert_tags(write, row.id, labels)
+            hold_quotas(write)
+            write.audit("sweep.create", row.id, name=row.name, kind=kind)
             write.event(row.id, "sweep", {"state": SweepState.QUEUED.value, "reason": ""})
             return sweep_of(row), True
 
     def has_key(self, idempotency_key: str) -> bool:
         """Whether a sweep was created under this key."""
-        key = sweeps.c.idempotency_key == plain_text(idempotency_key)
+        key = sweeps.c.idempotency_key == own_key(idempotency_key)
         with self._reading() as conn:
             return conn.execute(sa.select(sweeps.c.id).where(key)).first() is not None
 
@@ -88,6 +92,7 @@ class SweepVerbs(Database):
         kind: Kind | None = None,
         state: str | None = None,
         tag: str | None = None,
+        owner: str | None = None,
         search: str | None = None,
         sort: str = "-created_at",
         cursor: str | None = None,
@@ -95,6 +100,8 @@ class SweepVerbs(Database):
     ) -> Page[Sweep]:
         """Return a page of sweeps. ``search`` looks for a part of name or notes, in any case."""
         query = sa.select(sweeps)
+        if owner is not None:
+            query = query.where(sweeps.c.submitted_by == plain_text(owner))
         if kind is not None:
             query = query.where(sweeps.c.kind == check_choice("kind", kind, ["sweep", "match"]))
         if state is not None:
@@ -117,6 +124,7 @@ class SweepVerbs(Database):
             write.conn.execute(sa.delete(sweep_tags).where(sweep_tags.c.sweep_id == sweep_id))
             unique = sorted(set(tags))
             insert_tags(write, sweep_id, unique)
+            write.audit("sweep.tags", sweep_id, tags=unique)
             relabel(write, sweep_id, tags=json_safe(unique))
             return sweep_by_id(write.conn, sweep_id)
 
@@ -125,6 +133,7 @@ class SweepVerbs(Database):
         with self._writing() as write:
             locked(write, sweep_id)
             relabel(write, sweep_id, notes=plain_text(notes))
+            write.audit("sweep.notes", sweep_id)
             return sweep_by_id(write.conn, sweep_id)
 
     def request(self, sweep_id: str, wish: Request) -> Sweep:
@@ -147,6 +156,7 @@ class SweepVerbs(Database):
                 _ask(write, row, wish)
             else:
                 carry_out(write, row, wish)
+            write.audit(f"sweep.{wish}", sweep_id, name=row.name)
             return sweep_by_id(write.conn, sweep_id)
 
     def resume(self, sweep_id: str) -> Sweep:
@@ -160,11 +170,13 @@ class SweepVerbs(Database):
             state = SweepState(row.state)
             if state in (SweepState.PAUSED, SweepState.FAILED):
                 queue_again(write, row, "resumed")
+                hold_quotas(write)
             elif state.is_finished() or row.requested in _FINAL:
                 what = state.value if state.is_finished() else "being cancelled"
                 raise does_not_go_on("resume", sweep_id, what)
             elif row.requested == "pause":
                 _ask(write, row, "none")
+            write.audit("sweep.resume", sweep_id)
             return sweep_by_id(write.conn, sweep_id)
 
     def delete_sweep(self, sweep_id: str) -> None:
@@ -276,11 +288,15 @@ def _note_deleted(write: Write, row: sa.Row[Any]) -> None:
 
 
 def locked(write: Write, sweep_id: str) -> sa.Row[Any]:
-    """Lock the sweep and return its row. Raises SweepNotFound."""
+    """Lock the sweep for a change by who acts, and return its row.
+
+    Raises SweepNotFound; NotOwner if who acts may change only other sweeps.
+    """
     check_id(sweep_id)
     row = lock_sweep(write, sweep_id)
     if row is None:
         raise SweepNotFound(sweep_id)
+    require_own(f"sweep {sweep_id}", row.submitted_by)
     return row
 
 
@@ -297,6 +313,7 @@ def new_sweep(
 ) -> dict[str, Any]:
     """Return the columns of a new sweep, except its times."""
     objective = body["spec"].get("objective") or {}
+    actor = acting()
     return {
         **{key: json_safe(value) for key, value in body.items()},
         "id": secrets.token_hex(6),
@@ -304,9 +321,22 @@ def new_sweep(
         "num_trials": num_trials,
         "objective_metric": objective.get("metric"),
         "maximize": objective_of(body["spec"]).is_maximized,
-        "idempotency_key": None if idempotency_key is None else plain_text(idempotency_key),
+        "idempotency_key": None if idempotency_key is None else own_key(idempotency_key),
         "body_hash": body_hash,
+        "submitted_by": actor.name if actor else "",
     }
+
+
+def own_key(idempotency_key: str) -> str:
+    """Return a client's key as it is stored: two owners may choose the same one.
+
+    Keys of the service itself hold a space. The owner of the settings' token shares them with those
+    who needed no token, so that a replay finds what was created before there were owners.
+    """
+    actor, key = acting(), plain_text(idempotency_key)
+    if actor is None or actor.token == SETTINGS_TOKEN or " " in key:
+        return key
+    return f"{actor.name} {key}"
 
 
 #: Built once, because SQLAlchemy takes longer to build it than the database to run it.
@@ -328,7 +358,7 @@ def insert_sweep(write: Write, values: dict[str, Any]) -> sa.Row[Any] | None:
 
 
 def _earlier_sweep(write: Write, key: str, body_hash: str) -> Sweep:
-    mine = sweeps.c.idempotency_key == plain_text(key)
+    mine = sweeps.c.idempotency_key == key
     row = write.conn.execute(sa.select(sweeps).where(mine)).one()
     if row.body_hash != body_hash:
         raise IdempotencyConflict(row.id)

@@ -6,8 +6,9 @@ import sqlalchemy as sa
 
 from sweeps.errors import ViewNotFound
 from sweeps.records import SavedView
-from sweeps.store.database.connection import Database, plain_text
+from sweeps.store.database.connection import Database, Write, plain_text
 from sweeps.store.database.paging import check_exists
+from sweeps.store.database.people import acting, require_own
 from sweeps.store.database.rows import time_of
 from sweeps.store.database.tables import saved_views
 
@@ -21,10 +22,13 @@ class ViewVerbs(Database):
         with self._writing() as write:
             if sweep_id is not None:
                 check_exists(write.conn, sweep_id)
-            write.conn.execute(sa.delete(saved_views).where(*_named(sweep_id, name)))
+            _delete_own(write, sweep_id, name)
+            actor = acting()
+            owner = actor.name if actor else ""
             row = {"sweep_id": sweep_id, "name": name, "query": query, "saved_at": write.now}
-            write.conn.execute(sa.insert(saved_views), [row])
-            return SavedView(sweep_id, name, query, time_of(write.now))
+            write.conn.execute(sa.insert(saved_views), [row | {"saved_by": owner}])
+            write.audit("view.save", sweep_id or "", name=name)
+            return SavedView(sweep_id, name, query, time_of(write.now), owner)
 
     def saved_views(self, sweep_id: str | None) -> list[SavedView]:
         """Return the views of a page by name."""
@@ -48,7 +52,8 @@ class ViewVerbs(Database):
         with self._writing() as write:
             if sweep_id is not None:
                 check_exists(write.conn, sweep_id)
-            write.conn.execute(sa.delete(saved_views).where(*_named(sweep_id, plain_text(name))))
+            if _delete_own(write, sweep_id, plain_text(name)):
+                write.audit("view.delete", sweep_id or "", name=name)
 
 
 def _of(sweep_id: str | None) -> sa.ColumnElement[bool]:
@@ -61,4 +66,15 @@ def _named(sweep_id: str | None, name: str) -> tuple[sa.ColumnElement[bool], ...
 
 
 def _view(row: sa.Row[Any]) -> SavedView:
-    return SavedView(row.sweep_id, row.name, row.query, time_of(row.saved_at))
+    return SavedView(row.sweep_id, row.name, row.query, time_of(row.saved_at), row.saved_by)
+
+
+def _delete_own(write: Write, sweep_id: str | None, name: str) -> bool:
+    """Delete a view of who acts; return whether there was one. Raises NotOwner."""
+    mine = sa.select(saved_views.c.saved_by).where(*_named(sweep_id, name))
+    owner = write.conn.execute(mine).scalars().first()
+    if owner is None:
+        return False
+    require_own(f"view {name[:80]!r}", owner)
+    write.conn.execute(sa.delete(saved_views).where(*_named(sweep_id, name)))
+    return True

@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Timeout
 
 from sweeps.errors import StoreDamaged, StoreUnavailable, SweepsError
 from sweeps.store.database import tables
+from sweeps.store.database.people import acting
 from sweeps.store.database.sqlite_file import sqlite_path
 
 #: Seconds that a writer waits for another before it gives up (SQLite).
@@ -38,18 +39,29 @@ class Write:
     #: Microseconds since 1970.
     now: int
     _events: list[dict[str, Any]] = field(default_factory=list)
+    _audited: list[dict[str, Any]] = field(default_factory=list)
 
     def event(self, sweep_id: str, kind: str, data: dict[str, Any]) -> None:
         """Add an event of this transaction."""
         self._events.append({"sweep_id": sweep_id, "at": self.now, "kind": kind, "data": data})
 
+    def audit(self, action: str, target: str, **data: Any) -> None:
+        """Record that who acts did this, with this transaction; nothing where nobody is known."""
+        actor = acting()
+        if actor is not None:
+            entry = {"who": actor.name, "token": actor.token, "address": actor.address}
+            what = {"at": self.now, "action": action, "target": target, "data": json_safe(data)}
+            self._audited.append(entry | what)
+
     def flush(self) -> None:
-        """Write the events. Must be the transaction's last statement, see _EVENT_LOCK.
+        """Write the audit log and the events. Must be the transaction's last, see _EVENT_LOCK.
 
         A reader that follows the ids would miss an event whose id is lower than one it has
         already seen, so on PostgreSQL only one transaction at a time may hold ids it has not
         committed. Nothing else is locked after this lock, so it cannot be part of a deadlock.
         """
+        if self._audited:
+            self.conn.execute(sa.insert(tables.audit), self._audited)
         if not self._events:
             return
         if self.conn.dialect.name == "postgresql":

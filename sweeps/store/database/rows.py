@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sweeps.records import Attempt, Event, MachineUse, Point, Sweep, SweepState, Trial, TrialState
+from sweeps.store.database.people import AuditEntry, Link, Quotas, Scope, Session, Token
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,6 +25,11 @@ def time_of(microseconds: int) -> datetime:
 
 def _time(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else time_of(microseconds)
+
+
+def microseconds_of(time: datetime | None) -> int | None:
+    """Return a time as it is stored; the inverse of ``time_of``."""
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def sweep_of(row: sa.Row[Any]) -> Sweep:
@@ -51,6 +57,7 @@ def sweep_of(row: sa.Row[Any]) -> Sweep:
         eta_seconds=_eta_seconds(cells, counts),
         trial_seconds=cells["trial_seconds"],
         usage=MachineUse.of(cells["usage"] or {}),
+        owner=cells["submitted_by"],
     )
 
 
@@ -133,3 +140,36 @@ def event_of(row: sa.Row[Any]) -> Event:
         kind=cells["kind"],
         data=cells["data"],
     )
+
+
+def token_of(row: sa.Row[Any]) -> Token:
+    """Make the record of a row of ``tokens``."""
+    return Token(
+        id=row.id,
+        name=row.name,
+        owner=row.owner,
+        scope=Scope(row.scope),
+        quotas=Quotas.of_json(row.quotas),
+        created_at=time_of(row.created_at),
+        created_by=row.created_by,
+        expires_at=_time(row.expires_at),
+        revoked_at=_time(row.revoked_at),
+        last_used_at=_time(row.last_used_at),
+    )
+
+
+def session_of(row: sa.Row[Any, Any]) -> Session:
+    """Make the record of a row of ``sessions``."""
+    return Session(row.token, time_of(row.expires_at))
+
+
+def link_of(row: sa.Row[Any]) -> Link:
+    """Make the record of a row of ``links``."""
+    times = time_of(row.created_at), row.created_by, time_of(row.expires_at)
+    return Link(row.id, row.sweep_id, row.key, *times)
+
+
+def audit_entry_of(row: sa.Row[Any]) -> AuditEntry:
+    """Make the record of a row of ``audit``."""
+    where = row.who, row.token, row.address
+    return AuditEntry(row.id, time_of(row.at), *where, row.action, row.target, row.data)

@@ -60,6 +60,8 @@ sweeps = Table(
     Column("owner", Text),
     Column("token", BigInteger, nullable=False, default=0),
     Column("lease_until", BigInteger),
+    # Whose sweep it is; "" where nobody was asked for a name.
+    Column("submitted_by", Text, nullable=False, default="", server_default=""),
     # Kept current so that a listing reads one row per sweep.
     Column("next_trial", Integer, nullable=False, default=0),
     Column("n_waiting", Integer, nullable=False, default=0),
@@ -84,6 +86,7 @@ sweeps = Table(
     Index("ix_sweeps_name", "name", "id"),
     Index("ix_sweeps_state", "state", "id"),
     Index("ix_sweeps_queue", "state", "queued_at"),
+    Index("ix_sweeps_submitted_by", "submitted_by", "created_at", "id"),
     Index(
         "ix_sweeps_unmirrored",
         "id",
@@ -286,6 +289,7 @@ saved_views = Table(
     # What follows the question mark in the page's address.
     Column("query", Text, nullable=False),
     Column("saved_at", BigInteger, nullable=False),
+    Column("saved_by", Text, nullable=False, default="", server_default=""),
     Index("ix_saved_views_sweep", "sweep_id", "name"),
 )
 
@@ -306,4 +310,72 @@ deleted_sweeps = Table(
     # Its experiment in MLflow, if known.
     Column("experiment_id", Text),
     Column("at", BigInteger, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("scope", String(8), nullable=False),
+    # SHA-256 of the secret, which is random: nothing slower is needed.
+    Column("hash", String(64), nullable=False),
+    Column("quotas", JSON, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Column("last_used_at", BigInteger),
+    Index(
+        "ix_tokens_name",
+        "name",
+        unique=True,
+        sqlite_where=text("revoked_at IS NULL"),
+        postgresql_where=text("revoked_at IS NULL"),
+    ),
+    Index("ix_tokens_created", "created_at", "id"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    # SHA-256 of the cookie.
+    Column("hash", String(64), primary_key=True),
+    Column("token", String(80), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("ix_sessions_token", "token"),
+    Index("ix_sessions_expires", "expires_at"),
+)
+
+links = Table(
+    "links",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    _sweep_fk(),
+    Column("key", String(64), nullable=False, unique=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+    Index("ix_links_sweep", "sweep_id", "created_at"),
+)
+
+#: Rows are added and never changed: triggers of the database refuse it.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", GrowingId, primary_key=True, autoincrement=True),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("action", String(40), nullable=False),
+    Column("target", Text, nullable=False),
+    Column("data", JSON, nullable=False),
+    Index("ix_audit_who", "who", "id"),
+    Index("ix_audit_target", "target", "id"),
+    Index("ix_audit_action", "action", "id"),
+    sqlite_autoincrement=True,
 )

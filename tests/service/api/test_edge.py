@@ -23,6 +23,9 @@ NAMES = {
     "form": "json",
     "version": "x",
     "verb": "pause",
+    "key": "x",
+    "link_id": "0" * 8,
+    "token_id": "0" * 12,
 }
 
 

@@ -62,6 +62,15 @@ ROUTES = {
     ("put", "/api/v1/sweeps/{sweep_id}/views/{name}"): {200, 404, 413, 415},
     ("delete", "/api/v1/sweeps/{sweep_id}/views/{name}"): {204, 404},
     ("get", "/api/v1/parts"): {200},
+    ("get", "/api/v1/me"): {200},
+    ("get", "/api/v1/tokens"): {200},
+    ("post", "/api/v1/tokens"): {201, 409, 413, 415},
+    ("patch", "/api/v1/tokens/{token_id}"): {200, 404, 413, 415},
+    ("delete", "/api/v1/tokens/{token_id}"): {200, 404},
+    ("get", "/api/v1/audit"): {200},
+    ("get", "/api/v1/sweeps/{sweep_id}/links"): {200, 404},
+    ("post", "/api/v1/sweeps/{sweep_id}/links"): {201, 404, 413, 415},
+    ("delete", "/api/v1/sweeps/{sweep_id}/links/{link_id}"): {204, 404},
 }
 
 

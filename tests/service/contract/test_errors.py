@@ -26,7 +26,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_of_the_domain_has_a_status(kind):
-    assert status_of(kind.__new__(kind)) in (404, 409, 422, 503)
+    assert status_of(kind.__new__(kind)) in (403, 404, 409, 422, 429, 503)
 
 
 @pytest.mark.parametrize(

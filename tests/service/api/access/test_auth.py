@@ -3,9 +3,9 @@
 import pytest
 from starlette.testclient import TestClient
 
+from service.api.access.callers import COOKIE
 from service.api.app import create_app
-from service.api.auth import COOKIE, session_cookie
-from service.api.routes.login import local_path
+from service.api.routes.people.login import local_path
 from service.settings import Settings, SettingsError, is_loopback
 
 TOKEN = "correct horse battery staple"
@@ -84,7 +84,7 @@ def test_a_browser_signs_in_once_and_is_sent_where_it_wanted_to_go(guarded):
     wrong = guarded.post("/login", data={"token": "guess"})
     right = guarded.post("/login?next=/matches", data={"token": TOKEN})
 
-    assert (wrong.status_code, "not the token" in wrong.text) == (401, True)
+    assert (wrong.status_code, "not a token" in wrong.text) == (401, True)
     assert "set-cookie" not in wrong.headers
     assert (right.status_code, right.headers["location"]) == (303, "/matches")
     cookie = right.headers["set-cookie"]
@@ -97,14 +97,20 @@ def test_a_browser_signs_in_once_and_is_sent_where_it_wanted_to_go(guarded):
 @pytest.mark.parametrize("other", ['theme={"dark": 1}', "a[b]=1", "words=one two", "odd{=1"])
 def test_the_cookies_of_other_programs_on_the_host_do_not_matter(guarded, other):
     """Cookies know no ports: whatever else runs there shares them."""
-    mine = f"{COOKIE}={session_cookie(TOKEN)}"
+    signed_in = guarded.post("/login", data={"token": TOKEN})
+    mine = f"{COOKIE}={signed_in.cookies[COOKIE]}"
+    guarded.cookies.clear()
 
     for cookies in (f"{other}; {mine}", f"{mine}; {other}"):
         assert guarded.get("/api/v1/sweeps", headers={"Cookie": cookies}).status_code == 200
 
 
-def test_the_cookie_of_another_token_does_not_open(guarded, assert_error):
-    guarded.cookies.set(COOKIE, session_cookie("an older token"))
+def test_the_cookie_of_another_token_does_not_open(guarded, store, home, assert_error):
+    older = create_app(store, Settings(home=home, host="0.0.0.0", token="an older token"))
+    with TestClient(older, base_url="http://box", follow_redirects=False) as client:
+        signed_in = client.post("/login", data={"token": "an older token"})
+        assert client.get("/api/v1/sweeps").status_code == 200
+    guarded.cookies.set(COOKIE, signed_in.cookies[COOKIE])
 
     assert_error(guarded.get("/api/v1/sweeps"), 401, "Unauthorized")
 

@@ -3,9 +3,15 @@
 import pytest
 from starlette.testclient import TestClient
 
+from service.api.access.callers import Access, TooManyWrong
+from service.api.access.wrong_tokens import (
+    BURST,
+    MOST_ADDRESSES,
+    REMEMBERED,
+    SECONDS_EACH,
+    WrongTokens,
+)
 from service.api.app import create_app
-from service.api.auth import Door
-from service.api.wrong_tokens import BURST, MOST_ADDRESSES, REMEMBERED, SECONDS_EACH, WrongTokens
 from service.settings import Settings
 
 TOKEN = "correct horse battery staple"
@@ -24,9 +30,26 @@ def clock():
     return Clock()
 
 
+class Door:
+    """Shows tokens: whether one opens, or the seconds to wait where it is not looked at."""
+
+    def __init__(self, access):
+        self.access = access
+
+    def opens(self, host, given):
+        asking = self.access.of_token(host, given)
+        try:
+            asking.send(None)  # nothing is waited for: no such token could be in a store
+        except StopIteration as answer:
+            return answer.value is not None
+        except TooManyWrong as refusal:
+            return refusal.seconds
+        raise AssertionError("asked the store for what is no token")
+
+
 @pytest.fixture
 def door(clock):
-    return Door(TOKEN, WrongTokens(clock))
+    return Door(Access(None, Settings(token=TOKEN), WrongTokens(clock), clock))
 
 
 def guess(door, host, count, first=0):

@@ -1,0 +1,1 @@
+"""Routes about people: signing in and out, tokens, public links, the audit log."""

@@ -1,0 +1,1 @@
+"""Tokens, sessions, public links and the audit log."""
