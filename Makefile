@@ -5,7 +5,10 @@ SERVED := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[
 comma := ,
 PYTHON ?= $(shell for one in python3.11 python3.12 python3.13 python3; do $$one -c '$(SERVED)' 2>/dev/null && echo $$one && break; done)
 BIN := .venv/bin
-JOBS ?= 2
+# One more than the cores: a test that waits for the processes that it started needs none.
+JOBS ?= 3
+# Modules stay compiled: the tests start hundreds of processes, and each would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 # Retry if the index does not answer for a minute or drops a connection.
 PIP := pip install --quiet --disable-pip-version-check --timeout 60 --retries 10
 # An index of torch's CPU builds, used for torch and torchvision. Without it they include CUDA.

@@ -39,12 +39,24 @@ settings.load_profile("repeatable")
 patch.object(providers, "_get_local_constants", Constants).start()
 
 
+#: Files that take longest: a minute and more if they start processes, else half of one.
+_LONGEST = (
+    "faults/test_kills.py",
+    "project/examples/test_service.py",
+    "service/cli/test_quickstart.py",
+    "sweeps/driver/test_driver.py",
+)
+_LONG = ("worker/cuda/test_graph_steps.py", "ndadam/matching/test_match.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start processes come first: they take longest, and short ones fill the gaps."""
-    long = {
-        i.path for i in items if i.get_closest_marker("stack") or i.get_closest_marker("browser")
-    }
-    items.sort(key=lambda item: item.path not in long)
+    tests = Path(__file__).parent
+    place = {tests / name: place for names, place in ((_LONGEST, 0), (_LONG, 2)) for name in names}
+    for item in items:
+        if item.get_closest_marker("stack") or item.get_closest_marker("browser"):
+            place.setdefault(item.path, 1)
+    items.sort(key=lambda item: place.get(item.path, 3))
     nameless = sorted({item.location[2] for item in items if " at 0x" in item.nodeid})
     if nameless:
         raise pytest.UsageError(f"names that every process makes anew, give ids to: {nameless}")

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from tests.interpreter import leave_out_idle_checks
+from tests.interpreter import hasten_interpreter
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _interpreter() -> None:
-    leave_out_idle_checks()
+    hasten_interpreter()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.interpreter import leave_out_idle_checks
+from tests.interpreter import hasten_interpreter
 from worker import TrainConfig
 from worker.data.fetch import prepare_digits
 from worker.data.prepared import Arrays, write_dataset
@@ -18,7 +18,7 @@ def _one_thread():
 
 @pytest.fixture(scope="session", autouse=True)
 def _interpreter():
-    leave_out_idle_checks()
+    hasten_interpreter()
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.testing import CompileCounter
 
 from ndadam import EffectiveLR, LogitMagnitude, NDAdam, param_groups
 from ndadam.matching.closed_loop import FollowCurve
@@ -18,6 +17,14 @@ FUSED = {
     ),
     "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, fused=True),
 }
+
+
+def fresh_counter():
+    """Counts what torch's compiler compiles from now on; its import takes seconds."""
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    return CompileCounter()
 
 
 @pytest.mark.parametrize("name", FUSED)
@@ -91,8 +98,7 @@ def test_a_vector_that_sits_a_step_out_leaves_the_shadow_moments_alone():
 # Dynamo says that the profiler's names are not part of a graph.
 @pytest.mark.filterwarnings("ignore:.*record_function.*")
 def test_a_compiled_step_that_is_measured_and_steered_compiles_nothing_new():
-    torch._dynamo.reset()
-    counter = CompileCounter()
+    counter = fresh_counter()
     models = [nn.Linear(5, 4) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     optimizers = [NDAdam(param_groups(m)) for m in models]
@@ -122,8 +128,7 @@ def test_a_compiled_step_that_is_measured_and_steered_compiles_nothing_new():
 
 
 def test_logits_of_a_compiled_model_are_recorded_without_a_graph_per_pass():
-    torch._dynamo.reset()
-    counter = CompileCounter()
+    counter = fresh_counter()
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     other = copy.deepcopy(model)
     records = LogitMagnitude(model[2]), LogitMagnitude(other)

@@ -1,16 +1,19 @@
 """Low-rank adapters of peft, trained by NDAdam."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import nn
 
-pytest.importorskip("peft", reason="peft is not installed (extra integrations)")
-
-import peft
-
 from ndadam import NDAdam, describe_groups, param_groups
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the package's own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of the package's own
+    pytest.mark.skipif(
+        find_spec("peft") is None, reason="peft is not installed (extra integrations)"
+    ),
+]
 
 
 class Network(nn.Module):
@@ -26,6 +29,8 @@ class Network(nn.Module):
 
 
 def adapted(**settings):
+    import peft  # takes seconds, which each process that collects the tests would spend
+
     config = peft.LoraConfig(r=2, target_modules=["embedding", "first", "conv"], **settings)
     return peft.get_peft_model(Network(), config)
 

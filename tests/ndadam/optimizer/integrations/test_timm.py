@@ -5,19 +5,20 @@ import warnings
 import pytest
 import torch
 
-pytest.importorskip("timm", reason="timm is not installed (extra integrations)")
-
-import timm
-from timm.scheduler import CosineLRScheduler
-from timm.utils import ModelEmaV3
-
 from ndadam import NDAdam, describe_groups, param_groups, prepare
+
+
+@pytest.fixture
+def timm():
+    """Imported when it is used: processes that only collect the tests do without."""
+    return pytest.importorskip("timm", reason="timm is not installed (extra integrations)")
+
 
 NETWORKS = ["resnet18", "convnext_atto", "nf_resnet26", "vit_tiny_patch16_224"]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_no_matrix_is_without_a_rule(name):
+def test_no_matrix_is_without_a_rule(name, timm):
     model = timm.create_model(name)
 
     with warnings.catch_warnings():
@@ -25,7 +26,7 @@ def test_no_matrix_is_without_a_rule(name):
         param_groups(model)
 
 
-def test_gains_of_standardised_convolutions_are_scalars_and_their_weights_vectors():
+def test_gains_of_standardised_convolutions_are_scalars_and_their_weights_vectors(timm):
     table = describe_groups(timm.create_model("nf_resnet26")).splitlines()
     gains = [line for line in table if ".gain " in line]
     weights = [line for line in table if "filters of a convolution" in line]
@@ -35,7 +36,7 @@ def test_gains_of_standardised_convolutions_are_scalars_and_their_weights_vector
     assert sum("follows (standardised weights)" in line for line in weights) > 20
 
 
-def test_norms_go_into_normalisations_with_an_activation_inside():
+def test_norms_go_into_normalisations_with_an_activation_inside(timm):
     model = timm.create_model("mobilenetv3_small_050")
 
     prepared = prepare(model, torch.randn(2, 3, 64, 64))
@@ -44,7 +45,10 @@ def test_norms_go_into_normalisations_with_an_activation_inside():
     assert prepared.largest_difference < 1e-5
 
 
-def test_its_cosine_keeps_the_ratio_of_both_rates_and_its_average_trains_on():
+def test_its_cosine_keeps_the_ratio_of_both_rates_and_its_average_trains_on(timm):
+    from timm.scheduler import CosineLRScheduler
+    from timm.utils import ModelEmaV3
+
     torch.manual_seed(0)
     model = timm.create_model("resnet10t", num_classes=4)
     optimizer = NDAdam(param_groups(model, alpha_v=0.05, alpha_s=0.001))

@@ -9,18 +9,7 @@ import torch
 pytest.importorskip("transformers", reason="transformers is not installed (extra integrations)")
 pytest.importorskip("accelerate", reason="accelerate is not installed (extra integrations)")
 
-from transformers import (
-    BertConfig,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    T5Config,
-    T5Model,
-    Trainer,
-    TrainingArguments,
-    ViTConfig,
-    ViTModel,
-)
+import transformers
 
 from ndadam import ModelNDAdam, NDAdam, describe_groups, param_groups, prepare, weight_vectors
 
@@ -31,8 +20,8 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 def gpt2():
     torch.manual_seed(0)
-    return GPT2LMHeadModel(
-        GPT2Config(
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
             n_layer=1,
             n_embd=32,
             n_head=2,
@@ -63,9 +52,15 @@ def test_every_matrix_of_gpt2_holds_weight_vectors():
 
 
 MODELS = {
-    "BERT": lambda: BertModel(BertConfig(vocab_size=50, intermediate_size=64, **SMALL)),
-    "ViT": lambda: ViTModel(ViTConfig(intermediate_size=64, image_size=32, **SMALL)),
-    "T5": lambda: T5Model(T5Config(vocab_size=50, d_model=32, d_kv=16, d_ff=64, num_layers=1)),
+    "BERT": lambda: transformers.BertModel(
+        transformers.BertConfig(vocab_size=50, intermediate_size=64, **SMALL)
+    ),
+    "ViT": lambda: transformers.ViTModel(
+        transformers.ViTConfig(intermediate_size=64, image_size=32, **SMALL)
+    ),
+    "T5": lambda: transformers.T5Model(
+        transformers.T5Config(vocab_size=50, d_model=32, d_kv=16, d_ff=64, num_layers=1)
+    ),
 }
 
 
@@ -106,7 +101,7 @@ def test_prepare_keeps_what_gpt2_computes():
 def trainer(model, folder, **settings):
     torch.manual_seed(0)
     rows = torch.randint(0, 50, (32, 8), generator=torch.Generator().manual_seed(1))
-    arguments = TrainingArguments(
+    arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=2,
         gradient_accumulation_steps=2,
@@ -120,7 +115,7 @@ def trainer(model, folder, **settings):
         disable_tqdm=True,
         **settings,
     )
-    return Trainer(
+    return transformers.Trainer(
         model=model,
         args=arguments,
         train_dataset=[{"input_ids": row, "labels": row} for row in rows],
