@@ -6,7 +6,6 @@ from torch import nn
 from worker.config.part_declarations import METRIC_FIELDS, has_own_loop, takes_images
 from worker.config.train_config import TrainConfig
 
-
 #: Measured on an H200: docs/benchmarks/train.md.
 COST = "2.5 times as slow for a WRN-22-7.5 on an H200"
 COST_OF_OPTIMIZER = "1 % slower for a WRN-22-7.5 on an H200"
@@ -33,5 +32,3 @@ def plain_loop(config: TrainConfig, model: nn.Module, device: torch.device) -> s
             f"{COST_OF_OPTIMIZER}"
         )
     return f"plain loop instead of recorded steps, {COST}: {', '.join(reasons)}"
-
-
