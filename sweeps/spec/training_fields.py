@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo
+from pydantic import BeforeValidator, Field, PlainValidator, SerializeAsAny, ValidationInfo
 
 from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.domains import Choice, Domain
@@ -17,11 +17,22 @@ from worker.config.trial_config import FieldError, TrialConfig
 
 #: Name of a training.
 Training = Annotated[str, Field(strict=True, min_length=1, max_length=100)]
+#: Parts that a spec names at most.
+MAX_PARTS = 200
+
+
+def _few_parts(parts: Any) -> Any:
+    # Pydantic counts after it has refused every one.
+    if isinstance(parts, dict) and len(parts) > MAX_PARTS:
+        raise ValueError(f"parts must be at most {MAX_PARTS}, got {len(parts):,}")
+    for name, one in parts.items() if isinstance(parts, dict) else ():
+        if isinstance(one, dict) and len(one) > 2 * len(Package.model_fields):
+            raise ValueError(f"parts.{name[:80]} has {len(one):,} fields, none has so many")
+    return parts
+
+
 #: Group and name of a part (``networks/mine``) -> the package that it comes from.
-PartPackages = Annotated[
-    dict[Annotated[str, Field(pattern=r"^[a-z]{4,20}/[^/]{1,100}$")], Package],
-    Field(max_length=200),
-]
+PartPackages = Annotated[dict[str, Package], BeforeValidator(_few_parts)]
 
 
 def known_training(training: str) -> str:

@@ -226,7 +226,9 @@ class TrainConfig(TrialConfig):
     loss: Name | None = Field(
         None, description="Name of a registered loss; none = that of the data: cross-entropy."
     )
-    metrics: Annotated[tuple[Name, ...], Field(min_length=1, max_length=20)] | None = Field(
+    metrics: (
+        Annotated[tuple[Name, ...], Field(fail_fast=True, min_length=1, max_length=20)] | None
+    ) = Field(
         None, description="Registered metrics to measure on held-out data, beside the errors."
     )
 

@@ -33,6 +33,11 @@ class Example:
         return (self.folder / "pyproject.toml").exists()
 
     @property
+    def has_training(self) -> bool:
+        """Whether it registers a training; the other packages register parts of the built-in one."""
+        return self.is_package and "ndsweep.training" in self.project["entry-points"]
+
+    @property
     def project(self) -> dict[str, Any]:
         project: dict[str, Any] = tomllib.loads(self.read("pyproject.toml"))["project"]
         return project

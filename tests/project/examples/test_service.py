@@ -32,6 +32,7 @@ GOOD = {
     "gradient-boosting": 0.1,
     "hf-trainer": 3.0,
     "lightning-module": 0.2,
+    "own-parts": 0.9,
     "shell-script": 0.1,
     "tabular-mlp": 0.3,
     "timm-model": 0.3,
@@ -198,13 +199,14 @@ def test_an_example_takes_seconds_and_says_what_ran(
     assert len(curve) >= 4
     assert [step for step, _ in curve] == sorted({step for step, _ in curve})
     if example.is_package:
-        assert found.sweep.spec["package"] == {
-            "name": example.project["name"],
-            "version": example.project["version"],
-        }
+        package = {"name": example.project["name"], "version": example.project["version"]}
+        spec = found.sweep.spec
+        named = [spec["package"]] if example.has_training else [*spec["parts"].values()]
+        assert named
+        assert all(one == package for one in named)
 
 
 def test_recorded_layers_are_panels(seen: dict[str, Seen]) -> None:
-    for name in ("tabular-mlp", "timm-model"):
+    for name in ("own-parts", "tabular-mlp", "timm-model"):
         if name in seen:
             assert any(metric.startswith("effective_lr/") for metric in seen[name].metrics), name
