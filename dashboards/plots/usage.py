@@ -15,24 +15,24 @@ Curve = Sequence[tuple[float, float]]
 PANELS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "load": (
         "Load of the card",
-        "kernels running (% of the time)",
+        "kernels running (%)",
         "%",
         ("utilization_percentage",),
     ),
     "memory": (
         "Memory of the card",
-        "memory (MB)",
-        "MB",
+        "memory (GB)",
+        "GB",
         ("memory_usage_megabytes", "process_memory_usage_megabytes"),
     ),
     "power": ("Power of the card", "power (W)", "W", ("power_usage_watts",)),
     "cpu": (
         "Processor",
-        "CPU time of the process (% of one core)",
+        "CPU time (% of one core)",
         "%",
         ("process_cpu_utilization_percentage",),
     ),
-    "ram": ("Main memory", "resident memory (MB)", "MB", ("process_memory_usage_megabytes",)),
+    "ram": ("Main memory", "resident memory (GB)", "GB", ("process_memory_usage_megabytes",)),
 }
 _OF_CARDS = ("load", "memory", "power")
 _PROCESS = "process_"
@@ -60,11 +60,12 @@ def names_of(panel: str, names: Sequence[str]) -> list[str]:
 def usage_plot(panel: str, curves: Mapping[str, Curve]) -> Plot:
     """One panel; ``curves`` has the names of ``names_of``."""
     _, title, unit, _ = PANELS[panel]
+    scale = 1e-3 if unit == "GB" else 1.0  # measured in MB, as the CSV has it
     longest = max((at for curve in curves.values() for at, _ in curve), default=0.0)
     word, size = time_unit(longest)
     lines = []
     for index, (name, curve) in enumerate(curves.items()):
-        x, y = [at / size for at, _ in curve], [value for _, value in curve]
+        x, y = [at / size for at, _ in curve], [value * scale for _, value in curve]
         lines.append(Line(_words(name), colour(index), x, y, dash=dash(index)))
     hover = [
         {"hovertemplate": f"{line.name}<br>%{{x:.4g}} {word}<br>%{{y:.4g}} {unit}<extra></extra>"}
@@ -75,7 +76,8 @@ def usage_plot(panel: str, curves: Mapping[str, Curve]) -> Plot:
         f"usage-{panel}", Axis(f"time since the first start ({word})"), Axis(title), lines
     )
     drawn = figure_of(chart, hover=hover, height=260, **legend)
-    drawn["layout"]["yaxis"]["rangemode"] = "tozero"
+    for axis in ("xaxis", "yaxis"):
+        drawn["layout"][axis]["rangemode"] = "tozero"
     rows: list[Row] = [(name, *sample) for name, curve in curves.items() for sample in curve]
     return Plot(drawn, ("name", "seconds", "value"), rows)
 

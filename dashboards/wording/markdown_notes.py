@@ -77,7 +77,8 @@ def _own_image(state: StateInline, silent: bool) -> bool:
         return False
     if not silent:
         token = state.push("image", "img", 0)
-        token.attrs = {"src": found[2], "alt": found[1], "loading": "lazy"}
+        # Not lazily: a print and a capture of the whole page show it too.
+        token.attrs = {"src": found[2], "alt": found[1]}
         token.content = found[1]
         # Of it the renderer makes the text that stands for the image.
         token.children = [Token("text", "", 0, content=found[1])]

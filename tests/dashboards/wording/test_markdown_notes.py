@@ -92,7 +92,7 @@ def test_images_that_were_added_here_are_shown() -> None:
     found = markdown(f'Loss: ![a "<b>" & c]({OWN})')
 
     alt = "a &quot;&lt;b&gt;&quot; &amp; c"
-    assert found == f'<p>Loss: <img src="{OWN}" alt="{alt}" loading="lazy" /></p>\n'
+    assert found == f'<p>Loss: <img src="{OWN}" alt="{alt}" /></p>\n'
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_reports_hold_their_images() -> None:
     data = "data:image/png;base64,AAAA"
     document = Document("t", (Notes(f"![loss]({OWN})", {OWN: data}),))
 
-    assert f'<img src="{data}" alt="loss" loading="lazy" />' in to_html(document)
+    assert f'<img src="{data}" alt="loss" />' in to_html(document)
     assert f"![loss]({data})" in to_markdown(document)
     assert "loss" in notes_latex(f"![loss]({OWN})")
 

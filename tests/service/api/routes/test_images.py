@@ -63,7 +63,7 @@ def test_notes_show_it_on_the_page_and_in_the_export(client, path, trained):
     export = client.get(f"{path}/export", params={"format": "json"}).json()
 
     address = f"{path}/images/{body['name']}"
-    assert f'<img src="{address}" alt="image" loading="lazy" />' in page
+    assert f'<img src="{address}" alt="image" />' in page
     assert '!<a href="https://else.example/a.png" rel="noopener noreferrer nofollow">' in page
     assert (
         "img-src 'self'" in client.get(f"/sweeps/{trained.id}").headers["content-security-policy"]
