@@ -142,6 +142,31 @@ def test_a_function_that_falls_silent_is_said_to_be(tmp_path: Path) -> None:
     assert steps[2][0] == 2
 
 
+def test_a_training_in_turns_that_falls_silent_is_said_to_be(tmp_path: Path) -> None:
+    source = """
+        import time
+        import ndsweep
+        from worker.config.train_config import TrainConfig
+        from worker.report import Report
+
+        @ndsweep.training()
+        def train(config: TrainConfig, run):
+            for step in (1, 2):
+                run.give(Report(step=step, num_steps=3, status="running", metrics={}))
+                yield None
+            for pause in (0.0, 1.2, 0.0, 1.2):
+                time.sleep(pause)
+                yield "a turn"
+            run.give(Report(step=3, num_steps=3, status="complete", metrics={}))
+            yield None
+    """
+    with on_path(write_package(tmp_path / "package", source)):
+        steps = [[r.step for r in batch] for batch in trial_batches(task(tmp_path, config={}))]
+
+    # Once: Tune then passes on what it held back of the two that came together.
+    assert steps == [[1], [2], [], [3]]
+
+
 def test_what_a_function_raises_is_raised(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         run("run.report(1, {'loss': 1.0})\n1 / 0", tmp_path)
