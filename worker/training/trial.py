@@ -146,6 +146,7 @@ def _run(
         objectives=_objectives(task),
         reported=reported,
         provenance=provenance,
+        config=config.stored(),
         measurement=Measurement.model_validate(measurement) if measurement else None,
         data_home=task.get("data_home"),
         threads=task.get("threads", 0),
