@@ -51,7 +51,9 @@ class Best:
         """Load the kept weights into ``model``, and return it on its own device.
 
         Without a model, the network of the best trial is built, on the CPU and in evaluation mode;
-        that needs the packages of the worker here. The mode of a given model stays as it is.
+        that needs the packages of the worker here, and the built-in training. The mode of a given
+        model stays as it is. Of other trainings there are weights if they call
+        ``run.save_weights``.
 
         Raises:
             ServiceRefused: No weights are kept; the sentence says why.
@@ -63,14 +65,19 @@ class Best:
 
             with tempfile.TemporaryDirectory() as folder:
                 return load_network(self._downloaded(folder))[0]
-        state = self.values()["state"]
+        values = self.values()
         try:
-            model.load_state_dict(state)
+            model.load_state_dict(values["state"])
         except RuntimeError as error:
             first = " ".join(str(error).split())[:300]
+            is_known = "num_classes" in values
+            remedy = (
+                "load() without a model builds the network that they belong to"
+                if is_known
+                else f"build it with the settings of their trial, {self.weights.params}"
+            )
             raise ValueError(
-                f"the weights of sweep {self.sweep_id} do not fit this model ({first}); load() "
-                "without a model builds the network that they belong to"
+                f"the weights of sweep {self.sweep_id} do not fit this model ({first}); {remedy}"
             ) from error
         return model
 
@@ -80,7 +87,7 @@ class Best:
         Of the built-in training: ``config``, ``state`` (name -> tensor), ``num_classes``, ``shape``
         (height, width, channels), and ``channel``: (scale, shift) of each channel, which the
         network expects to be applied to pixels from 0 to 255; None where each image is normalised
-        by itself. Errors as of ``load``.
+        by itself. Of other trainings: ``config`` and ``state``. Errors as of ``load``.
         """
         import torch
 

@@ -53,3 +53,4 @@ def train(config: Config, run: ndsweep.Run) -> None:  # ndsweep
         if step % 25 == 0:
             found = r2_and_rmse(model, inputs[held], targets[held])
             run.report(step, found, num_steps=config.steps)  # ndsweep
+    run.save_weights(model)  # ndsweep

@@ -55,7 +55,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     )
     app.state.store = store
     app.state.settings = settings
-    app.state.agents = GroupCommit(store)
+    app.state.agents = GroupCommit(store, settings.home)
     require_token_off_loopback(settings)
     app.state.metrics = Metrics(store)
     app.add_middleware(Compression, except_below=f"{API}/")

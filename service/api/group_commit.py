@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextvars import Context
+from pathlib import Path
 
 from anyio.to_thread import run_sync
 
@@ -26,8 +27,10 @@ MOST = 500
 class GroupCommit:
     """Answers requests of agents. For the threads of one event loop."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, home: Path) -> None:
         self._store = store
+        #: Where logs of trials are.
+        self.home = home
         self._queue: list[tuple[AgentRequest, asyncio.Future[Answer]]] = []
         self._writer: asyncio.Task[None] | None = None
 

@@ -1,12 +1,15 @@
 """Reads the end of a trial's log without reading the rest, and lists its checkpoints as files."""
 
 import codecs
+import logging
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dashboards.sweep_pages.trial import CheckpointFile, LogEnd
+
+log = logging.getLogger(__name__)
 
 #: A line is rarely longer than 100 bytes; this much holds 10,000 of them.
 MAX_BYTES = 1_000_000
@@ -22,6 +25,19 @@ def log_path(home: Path, sweep_id: str, number: int) -> Path:
     Both names come from the store, never from a request: they are parts of a path.
     """
     return home / "logs" / sweep_id / f"{number}.log"
+
+
+def add_to_log(home: Path, sweep_id: str, number: int, text: str) -> None:
+    """Append lines that an agent sent to a trial's log, unless they are its end already."""
+    path, line = log_path(home, sweep_id, number), f"{text}\n"
+    if tail(path, text.count("\n") + 1).text == line:
+        return  # the answer to it was lost on its way
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line)
+    except OSError as error:  # it has been told all the same
+        log.warning("the log of trial %d of %s cannot be written: %s", number, sweep_id, error)
 
 
 def trial_log(home: Path, sweep_id: str, number: int, lines: int = 200) -> LogEnd:

@@ -56,6 +56,9 @@ def agent(
                     typer.echo(asking.reason, err=True)
                     return
                 continue
+            if stopping.is_set():
+                trial.give_back("the agent was stopped")
+                break
             typer.echo(f"trial {trial.number}  {trial.params}", err=True)
             ended = run_command(
                 trial,

@@ -22,12 +22,13 @@ import secrets
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from service.client.client import Client, ServiceRefused, ServiceUnreachable
-from service.contract.agents import MAX_LEASE, MAX_WAIT, AskOut, HeardOut, LeasedOut
+from service.contract.agents import MAX_LEASE, MAX_REASON, MAX_WAIT, AskOut, HeardOut, LeasedOut
 from sweeps.store.commands.agent_requests import LEASE_SECONDS
 from worker.pauses import pauses
 
@@ -40,6 +41,8 @@ GATHER_SECONDS = 0.2
 MOST = 500
 #: Reports that may wait for a service that does not answer; then ``report`` waits.
 BACKLOG = 100_000
+#: Seconds for which an agent that ends tries to give its trial back.
+GIVE_BACK_SECONDS = 5.0
 #: Answers after which the same request may succeed.
 _PASSING = (500, 502, 503, 504)
 
@@ -134,11 +137,18 @@ class AgentTrial:
             ServiceRefused: What is told breaks a rule, or the lease is lost (409 ``LeaseEnded``).
             ServiceUnreachable: Nothing answered for the agent's patience.
         """
-        told: dict[str, Any] = {"state": state, "reason": reason[:2000]}
+        told: dict[str, Any] = {"state": state, "reason": reason[-MAX_REASON:]}
         told["metrics"] = {name: _number(name, value) for name, value in (metrics or {}).items()}
         if step is not None:
             told["step"] = step
         return self._agent._end(self, told)
+
+    def give_back(self, reason: str = "") -> None:
+        """Let others run it, at once: this process ends. It counts as no failure.
+
+        Where the service does not answer for five seconds, others get it when its lease is over.
+        """
+        self._agent._give_back(self, reason)
 
     def leave(self) -> None:
         """Say nothing more of it: others may run it when its lease is over, if it has not ended."""
@@ -155,11 +165,13 @@ class AgentTrial:
     ) -> None:
         if self._is_over:
             return
-        if self.should_stop or (error is not None and not isinstance(error, Exception)):
-            # Stopped, or this process is: whoever asks next goes on once the lease is over.
+        if self.should_stop:
             self.leave()
             return
-        reason = "ended without a tell" if error is None else _line(error)
+        if error is not None and not isinstance(error, Exception):
+            self.give_back(type(error).__name__)  # this process is stopped
+            return
+        reason = "ended without a tell" if error is None else _told(error)
         if error is None:
             self.tell(state="failed", reason=reason)
             return
@@ -279,9 +291,20 @@ class Agent:
             trial.stop_reason = trial.stop_reason or answer.reason or answer.state
         return str(answer.state)
 
-    def _repeated(self, work: Callable[[], T]) -> T:
+    def _give_back(self, trial: AgentTrial, reason: str) -> None:
+        told = {"state": "waiting", "reason": reason[-MAX_REASON:]}
+        lease = trial._lease.token
+        self._drop(trial)
+        with contextlib.suppress(ServiceRefused, ServiceUnreachable):
+            self._repeated(
+                lambda: self._service.tell(trial.sweep_id, trial.number, lease, **told),
+                patience=min(self._patience, GIVE_BACK_SECONDS),
+            )
+
+    def _repeated(self, work: Callable[[], T], patience: float | None = None) -> T:
         """Do it until the service answers. Raises ServiceRefused, ServiceUnreachable."""
-        end, waits = time.monotonic() + self._patience, pauses(0.2, 5.0)
+        end = time.monotonic() + (self._patience if patience is None else patience)
+        waits = pauses(0.2, 5.0)
         while True:
             try:
                 return work()
@@ -379,6 +402,8 @@ def _number(name: str, value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _line(error: BaseException) -> str:
+def _told(error: BaseException) -> str:
+    """Return an error with its traceback; the last line alone says what it is."""
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[-1]}" if text else type(error).__name__
+    lines = "".join(traceback.format_exception(error)).rstrip()
+    return lines if len(text) < 2 else f"{lines}\n{type(error).__name__}: {text[-1]}"

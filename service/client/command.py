@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,8 @@ CONFIG = "{config}"
 #: Seconds that a command has to end after SIGTERM.
 GRACE = 10.0
 _POLL = 0.05
+#: Of what a command prints to standard error, so many lines go with its failure.
+_ERROR_LINES = 100
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 #: Characters of a line that are read; longer ones are no reports.
 _MAX_LINE = 1_000_000
@@ -77,7 +80,7 @@ def run_command(
     Its standard output goes to ``out`` and is searched for reports: lines that are a JSON object
     with a whole number ``step`` and other numbers. ``num_steps`` says how many steps there will be.
     Once the trial must stop, or ``stopping`` is set, the command gets SIGTERM and ten seconds.
-    With ``stopping`` nothing is told: the trial is free again when its lease is over.
+    With ``stopping`` the trial is given back, and free for others at once.
     """
     with tempfile.TemporaryDirectory(prefix="ndsweep-") as folder:
         path = Path(folder) / "config.json"
@@ -93,8 +96,8 @@ def run_command(
         finally:
             run.kill()
     if stopping.is_set() and not trial.should_stop:
-        trial.leave()
-        return "left: this agent was stopped"
+        trial.give_back("the agent was stopped")
+        return "given back: this agent was stopped"
     if trial.should_stop:
         trial.leave()
         return f"stopped: {trial.stop_reason}"
@@ -109,7 +112,7 @@ def run_command(
             if any(field.path == "metrics" for field in error.fields):
                 failure = f"no line of its output had the objective and 'step': {error}"
     state = trial.tell(state="failed", reason=failure)
-    return f"{state}: {failure}"
+    return f"{state}: {failure.splitlines()[-1]}"
 
 
 class _Run:
@@ -117,7 +120,7 @@ class _Run:
 
     def __init__(self, trial: AgentTrial, words: list[str], environment: dict[str, str]) -> None:
         self._trial = trial
-        self._last_error_line = ""
+        self._errors: deque[str] = deque(maxlen=_ERROR_LINES)
         self._wrong = ""
         self._readers: list[threading.Thread] = []
         # A group of its own: what it started ends with it.
@@ -171,7 +174,7 @@ class _Run:
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         if code:
-            return self._last_error_line or f"exit code {code}"
+            return "\n".join(self._errors) or f"exit code {code}"
         return None
 
     def _signal(self, number: int) -> None:
@@ -196,7 +199,8 @@ class _Run:
         while line := self._process.stderr.readline(_MAX_LINE):
             err.write(line)
             err.flush()
-            self._last_error_line = line.strip()[:500] or self._last_error_line
+            if line.strip():
+                self._errors.append(line.rstrip()[:500])
 
 
 def report_in(line: str) -> dict[str, Any] | None:

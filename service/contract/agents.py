@@ -18,6 +18,9 @@ MAX_WAIT = 30.0
 #: Seconds that an agent may be silent at most.
 MAX_LEASE = 3600.0
 
+#: Characters of a reason: a traceback, or the end of what a command printed.
+MAX_REASON = 10_000
+
 #: Null stands for a value that is not finite, as in every answer.
 MetricValue = Annotated[float, Field(strict=True, allow_inf_nan=False)] | None
 MetricValues = Annotated[dict[MetricName, MetricValue], Field(max_length=MAX_METRIC_NAMES)]
@@ -92,8 +95,9 @@ class TellSpec(SpecModel):
     """How a leased trial ended."""
 
     lease: Lease = Field(description="Token of the trial's lease.")
-    state: Literal["complete", "failed", "diverged"] = Field(
-        description="Complete needs a value of the objective, reported or in metrics."
+    state: Literal["complete", "failed", "diverged", "waiting"] = Field(
+        description="Complete needs a value of the objective, reported or in metrics. Waiting "
+        "gives the trial back: it has not ended, and whoever asks next gets it."
     )
     metrics: MetricValues = Field(default_factory=dict, description="Last values, if any are new.")
     step: Step | None = Field(
@@ -101,8 +105,12 @@ class TellSpec(SpecModel):
         description="Step of metrics; left out: the last one, or the next if one of them was "
         "reported before.",
     )
-    reason: Annotated[str, Field(strict=True, max_length=2000), AfterValidator(free_text)] = Field(
-        "", description="Why it failed, in a line."
+    reason: Annotated[str, Field(strict=True, max_length=MAX_REASON), AfterValidator(free_text)] = (
+        Field(
+            "",
+            description="Why it failed, or was given back. The last line is shown with the trial; "
+            "several lines are kept in its log.",
+        )
     )
 
     @field_validator("metrics")

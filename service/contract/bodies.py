@@ -115,7 +115,10 @@ def _parse(raw: bytes, content_type: str) -> Any:
         return value
     except UnicodeDecodeError:
         reason = "the body must be UTF-8 text"
-    except (UnreadableSpec, RefusedDocument) as error:
+    except UnreadableSpec as error:
+        # Not every body is a spec.
+        reason = f"the body{str(error).removeprefix('the spec')}"
+    except RefusedDocument as error:
         reason = str(error)
     raise refused("InvalidDocument", "", reason)
 

@@ -33,6 +33,7 @@ from sweeps.mlflow_mirror.run_fields import description, milliseconds
 from sweeps.records import MetricPoint, Sweep
 from sweeps.retention.best_weights import kept, weights_of
 from sweeps.store.store import Store
+from worker.config.training import IMAGES
 
 
 def summary_params(sweep: Sweep) -> dict[str, str]:
@@ -144,12 +145,17 @@ class SweepArtifacts:
         return texts if result is None else texts | match_tables(result)
 
     def _write_model(self, sweep: Sweep, folder: Path) -> None:
-        if self.home is None or kept(self.home, sweep.id) is None:
+        if self._model_of(sweep) is None or self.home is None:
             return
         try:
             write_model(weights_of(self.home, sweep.id), folder / "model")
         except OSError as error:
             log.warning("sweep %s has no model in MLflow: %s", sweep.id, error)
+
+    def _model_of(self, sweep: Sweep) -> dict[str, Any] | None:
+        """What is kept of a network that can be built here: other trainings build theirs."""
+        is_built_here = sweep.spec.get("training", IMAGES) == IMAGES
+        return kept(self.home, sweep.id) if is_built_here and self.home is not None else None
 
     def _environment(self, sweep: Sweep) -> dict[str, Any]:
         """Where its best point, or the first of a match, was trained: versions, commit, card."""
@@ -163,7 +169,7 @@ class SweepArtifacts:
     def _body(self, sweep: Sweep, found: Analysis) -> str:
         """What came out of a sweep, in Markdown: its table, and that there is a model."""
         parts = [result_table(found, "markdown", sweep.metrics)]
-        model = kept(self.home, sweep.id) if self.home is not None else None
+        model = self._model_of(sweep)
         if model is not None:
             parts.append(
                 f"`model` holds the trained network of trial {model['trial']}, the best one: "

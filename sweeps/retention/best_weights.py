@@ -94,7 +94,7 @@ def _why_none(home: Path, sweep: Sweep) -> str:
         return "no complete trial has a finite objective"
     return (
         f"there are none in {home / 'models' / sweep.id} on the machine of the service; its runner "
-        "has another NDSWEEP_HOME, or its training writes no weights"
+        "has another NDSWEEP_HOME, or its training saves no weights (run.save_weights)"
     )
 
 

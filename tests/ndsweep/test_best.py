@@ -8,6 +8,7 @@ from service.api.routes import results
 from sweeps.retention.best_weights import weights_of
 from worker.config.train_config import TrainConfig
 from worker.networks.build import build_network
+from worker.training.final_weights import save_state
 
 CONFIG = TrainConfig(dataset="made-up", depth=10, widen_factor=1.0, steps=5, batch_size=8)
 
@@ -74,6 +75,19 @@ def test_whose_weights_they_are_and_what_else_the_file_holds(sweep, kept):
 def test_weights_of_another_network_are_refused_in_a_sentence(sweep, kept):
     with pytest.raises(ValueError, match=r"do not fit this model .* load\(\) without a model"):
         sweep.best().load(torch.nn.Linear(2, 3))
+
+
+def test_weights_of_a_training_of_ones_own_load_into_its_model(sweep, kept):
+    model, other = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    save_state(kept.parent, model, {"width": 3, "seed": 0})
+
+    assert sweep.best().load(other) is other
+    torch.testing.assert_close(other.state_dict(), model.state_dict())
+    assert sweep.best().values()["config"] == {"width": 3, "seed": 0}
+    with pytest.raises(ValueError, match="builds its network itself: build it, and give it to"):
+        sweep.best().load()
+    with pytest.raises(ValueError, match=r"settings of their trial, \{'alpha_v': 0.05\}"):
+        sweep.best().load(torch.nn.Linear(4, 3))
 
 
 def test_a_damaged_download_is_refused(sweep, kept, monkeypatch):

@@ -5,6 +5,7 @@ Checkpoints are for resuming; this file is for use elsewhere.
 
 import io
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,9 +48,34 @@ def save_weights(folder: Path, run: "Run") -> None:
         values["data"] = asdict(facts)
     if isinstance(run.data, OwnData):
         values["dtype"] = str(run.data.test.inputs.dtype).removeprefix("torch.")
+    _write(folder, values)
+
+
+def save_state(folder: Path, weights: Any, config: Mapping[str, Any]) -> None:
+    """Write the weights that a training function keeps: a module's, or a mapping of names.
+
+    Raises TypeError for what ``torch.load(…, weights_only=True)`` would not read as weights.
+    """
+    state = weights.state_dict() if isinstance(weights, nn.Module) else weights
+    if not isinstance(state, Mapping):
+        kind = type(weights).__name__
+        raise TypeError(f"weights must be a torch module or a mapping of names, got {kind}")
+    found: dict[str, torch.Tensor] = {}
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"weights must be tensors by name, got {type(value).__name__} for {name!r:.80}"
+            )
+        # A plain tensor, whatever class it has: others are not read back.
+        found[name] = value.detach().cpu().as_subclass(torch.Tensor)
+    _write(folder, {"config": dict(config), "state": found})
+
+
+def _write(folder: Path, values: Mapping[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(values, buffer)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with whole_file(folder / FILE) as file:
             file.write(buffer.getbuffer())
     except OSError as error:
@@ -57,10 +83,18 @@ def save_weights(folder: Path, run: "Run") -> None:
 
 
 def load_network(path: Path) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the trained network on the CPU, in evaluation mode, and the file's other values."""
+    """Return the trained network on the CPU, in evaluation mode, and the file's other values.
+
+    Raises ValueError for weights that the built-in training has not written.
+    """
     from worker.networks.build import build_network
 
     values: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if "num_classes" not in values:
+        raise ValueError(
+            "the weights are those of a training that builds its network itself: build it, and "
+            "give it to load"
+        )
     config = TrainConfig.model_validate(values["config"]).resolved()
     data = values.get("data")
     facts = DataFacts(**data | {"shape": tuple(data["shape"])}) if data is not None else None

@@ -21,7 +21,7 @@ from worker.config.training import FRACTIONS, Metric
 from worker.report import Measurement, Report, Series, Status
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from ndadam.invariance.probe import ProbeResult
@@ -65,12 +65,17 @@ class Run:
         objectives: Collection[str] = (),
         reported: int = -1,
         provenance: Callable[[], dict[str, Any]] = dict,
+        config: Mapping[str, Any] | None = None,
         measurement: Measurement | None = None,
         data_home: str | None = None,
         threads: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
-        """``reported``: the last step that earlier attempts have reported, -1 = none."""
+        """``reported``: the last step that earlier attempts have reported, -1 = none.
+
+        ``config``: as it is stored, for whoever reads the weights.
+        """
+        self._config = config or {}
         self.seed, self.device = seed, device
         self.num_steps: int | None = None
         self.log = logging.getLogger("worker.function")
@@ -205,6 +210,21 @@ class Run:
             measurement=self.measurement,
             resumed=self._restored,
         )
+
+    def save_weights(self, weights: "nn.Module | Mapping[str, Tensor]") -> None:
+        """Keep weights for use elsewhere: ``sweep.best().load(model)`` has those of the best trial.
+
+        Call it at the end, or whenever they are better than before: the last call counts. Of a
+        sweep the weights of one trial are kept, the complete one with the best objective.
+
+        Args:
+            weights: A torch module, or its ``state_dict()``: tensors by name.
+
+        Raises TypeError for anything else. A full disk is logged and stops nothing.
+        """
+        from worker.training.final_weights import save_state  # not earlier: it loads torch
+
+        save_state(self.folder, weights, self._config)
 
     def should_stop(self) -> bool:
         """Whether the trial was asked to stop: write a checkpoint and return."""

@@ -5,6 +5,7 @@ Imports no torch: a training of one's own may do without.
 
 import inspect
 import logging
+import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -22,7 +23,7 @@ from worker.config.training import IMAGES, Training, check_package, load_trainin
 from worker.config.trial_config import TrialConfig
 from worker.report import Measurement, Report
 from worker.training.handle import CHECKPOINT_SECONDS, Run
-from worker.training.in_thread import BATCH, Reports
+from worker.training.in_thread import BATCH, SILENCE, Reports
 from worker.training.provenance import function_provenance, origin
 from worker.training.usage import with_usage
 
@@ -145,6 +146,7 @@ def _run(
         objectives=_objectives(task),
         reported=reported,
         provenance=provenance,
+        config=config.stored(),
         measurement=Measurement.model_validate(measurement) if measurement else None,
         data_home=task.get("data_home"),
         threads=task.get("threads", 0),
@@ -164,17 +166,25 @@ Make = Callable[[Callable[[Report], None], Callable[[], dict[str, Any]]], Run]
 def _in_turns(
     training: Training, config: TrialConfig, make: Make
 ) -> Generator["list[Report] | Turn", None, None]:
-    """Run a training that hands on the turn itself, in this thread."""
+    """Run a training that hands on the turn itself, in this thread.
+
+    An empty batch says at the first turn after ``SILENCE`` that no report has come since.
+    """
     reports: list[Report] = []
+    silent_from = math.inf
     run = make(reports.append, partial(origin, training))
     with closing(training.function(config, run)) as turns:
         for turn in turns:
             if turn is not None:
                 yield turn
+                if time.monotonic() > silent_from:
+                    silent_from = math.inf
+                    yield []
             elif reports:
                 _LOG.info(_line(reports[-1]))
                 yield reports.copy()
                 reports.clear()
+                silent_from = time.monotonic() + SILENCE
 
 
 def _in_thread(

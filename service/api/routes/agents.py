@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from service.api.access.scopes import must_submit
 from service.api.group_commit import GroupCommit
+from service.api.trial_files import add_to_log
 from service.contract.agents import (
     AskOut,
     AskSpec,
@@ -163,19 +164,22 @@ async def heartbeat_of_trial(
 async def tell_of_trial(
     sweep_id: SweepId, number: TrialNumber, asked: Checked[TellSpec], desk: Desk
 ) -> ToldOut:
-    """End a leased trial; answers with its state. Telling again changes nothing."""
+    """End a leased trial, or give it back; answers with its state. Again, it changes nothing."""
+    lines = asked.reason.strip().splitlines()
     told = await desk.send(
         Tell(
             sweep_id,
             number,
             asked.lease,
             TrialState(asked.state),
-            asked.reason,
+            lines[-1].strip() if lines else "",
             asked.metrics,
             asked.step,
         )
     )
     assert isinstance(told, Told)
+    if len(lines) > 1 and told.state == asked.state:
+        await run_sync(add_to_log, desk.home, sweep_id, number, "\n".join(lines))
     return ToldOut(state=told.state, reason=told.reason)
 
 

@@ -81,7 +81,8 @@ class Intake:
         self._numbers: dict[str, set[int]] = defaultdict(set)
         # Sweep -> metric rows, with their names.
         self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        self._ends: dict[tuple[str, TrialState, str], list[AttemptEnd]] = defaultdict(list)
+        # By sweep, cause and state of the trial, from which that of the attempt follows.
+        self._ends: dict[tuple[str, str, TrialState], list[AttemptEnd]] = defaultdict(list)
         self._reopened: list[int] = []
         for sweep_id in sweeps:
             mine = [request for request in requests if request.sweep_id == sweep_id]
@@ -102,7 +103,12 @@ class Intake:
         """Take an ending in. Raises LeaseEnded, InvalidReport, TrialNotFound."""
         attempt = self._attempt(request)
         is_late = attempt.state != TrialState.RUNNING
-        if is_late and not self._may_still_tell(attempt):
+        is_given_back = request.state == TrialState.WAITING
+        if is_late and (is_given_back or not self._may_still_tell(attempt)):
+            return Told(attempt.trial.state, attempt.exit_cause)
+        if is_given_back:
+            # Nobody's fault: it counts neither as a failure nor as lost.
+            self._end(attempt, TrialState.CANCELLED, _cause(request, attempt), request.state)
             return Told(attempt.trial.state, attempt.exit_cause)
         if request.state == TrialState.COMPLETE:
             self._require_objective(request, attempt)
@@ -134,8 +140,9 @@ class Intake:
                 .where(attempts.c.id.in_(self._reopened))
                 .values(state=TrialState.RUNNING.value)
             )
-        for (sweep_id, state, cause), ends in self._ends.items():
-            finish_alike(self._write, self._sweeps[sweep_id], state, state, cause, ends)
+        for (sweep_id, cause, trial_state), ends in self._ends.items():
+            state = ends[0].state
+            finish_alike(self._write, self._sweeps[sweep_id], state, trial_state, cause, ends)
 
     # --- Reading ------------------------------------------------------------------------------
 
@@ -323,11 +330,18 @@ class Intake:
         trial.num_steps = trial.num_steps if report.num_steps is None else report.num_steps
         trial.metrics = trial.metrics | trial.fresh
 
-    def _end(self, attempt: _Attempt, state: TrialState, cause: str) -> None:
-        attempt.state = attempt.trial.state = state
+    def _end(
+        self,
+        attempt: _Attempt,
+        state: TrialState,
+        cause: str,
+        trial_state: TrialState | None = None,
+    ) -> None:
+        trial_state = trial_state or state
+        attempt.state, attempt.trial.state = state, trial_state
         attempt.exit_cause = cause
-        end = AttemptEnd(attempt.trial.number, attempt.id, state, state, cause)
-        self._ends[attempt.trial.sweep_id, state, cause].append(end)
+        end = AttemptEnd(attempt.trial.number, attempt.id, state, trial_state, cause)
+        self._ends[attempt.trial.sweep_id, cause, trial_state].append(end)
 
     # --- Writing ------------------------------------------------------------------------------
 
@@ -397,6 +411,9 @@ def _step_of_ending(attempt: _Attempt, told: Mapping[str, float | None]) -> int 
 
 
 def _cause(request: Tell, attempt: _Attempt) -> str:
+    if request.state == TrialState.WAITING:
+        why = f": {plain_text(request.reason)}" if request.reason else ""
+        return f"given back by its agent{why}"
     if request.reason:
         return plain_text(request.reason)
     if request.state == TrialState.DIVERGED:

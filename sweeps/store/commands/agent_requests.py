@@ -49,7 +49,7 @@ class Tell:
     sweep_id: str
     number: int
     lease: str
-    #: Complete, failed or diverged.
+    #: Complete, failed or diverged; waiting: the agent gives it back, and others may run it.
     state: TrialState
     reason: str = ""
     metrics: dict[str, float | None] = field(default_factory=dict)

@@ -69,6 +69,7 @@ def test_a_command_trains_every_trial(
     [
         ("import sys; print('no disk', file=sys.stderr); sys.exit(3)", "no disk"),
         ("import sys; sys.exit(3)", "exit code 3"),
+        ("def f(): raise ValueError('one\\ntwo')\nf()", "two"),
         ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL"),
         ("pass", "no line of its output had the objective"),
         (
@@ -85,7 +86,7 @@ def test_a_command_trains_every_trial(
             "reports.0.metrics.test_error: test_error must be a fraction from 0 to 1, got 12.5",
         ),
     ],
-    ids=["stderr", "code", "signal", "silent", "backwards", "huge", "percent"],
+    ids=["stderr", "code", "lines", "signal", "silent", "backwards", "huge", "percent"],
 )
 def test_why_a_command_failed(
     ndsweep: Command, live: str, sweep_id: str, code: str, cause: str
@@ -94,8 +95,14 @@ def test_why_a_command_failed(
 
     with Client(live) as service:
         trial = service.trial(sweep_id, 0)
+        log = service.log(sweep_id, 0)
     assert trial.state == "failed"
     assert cause in trial.exit_cause
+    assert "\n" not in trial.exit_cause
+    # The page shows the last line, the log all of them.
+    assert ("Traceback (most recent call last):" in log and "ValueError: one\ntwo\n" in log) == (
+        cause == "two"
+    )
 
 
 def test_a_command_that_always_fails_costs_three_trials(ndsweep: Command, sweep_id: str) -> None:
@@ -162,10 +169,12 @@ def test_a_command_is_ended_when_its_trial_must_stop(live: str, sweep_id: str, w
         )
 
         assert time.monotonic() - began < 60
-        wanted = {"cancel": "stopped: ", "stopping": "left: this agent was stopped"}
+        wanted = {"cancel": "stopped: ", "stopping": "given back: this agent was stopped"}
         assert ended.startswith(wanted[why])
-        state = service.trial(sweep_id, trial.number).state
-        assert state == {"cancel": "cancelled", "stopping": "running"}[why]
+        found = service.trial(sweep_id, trial.number)
+        assert found.state == {"cancel": "cancelled", "stopping": "waiting"}[why]
+        if why == "stopping":
+            assert found.exit_cause == "given back by its agent: the agent was stopped"
 
 
 def test_how_values_stand_in_a_command() -> None:

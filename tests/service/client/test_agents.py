@@ -164,16 +164,26 @@ def test_a_value_that_is_not_finite_is_a_divergence(service: Client, sweep_id: s
 
 def test_a_block_that_raises_is_a_failure(service: Client, sweep_id: str) -> None:
     agent = Agent(service, sweep_id)
-    first, second = agent.ask(), agent.ask()
+    first, second, third = agent.ask(), agent.ask(), agent.ask()
     assert first is not None
     assert second is not None
+    assert third is not None
     with pytest.raises(RuntimeError), first:
-        raise RuntimeError("no data")
+        raise RuntimeError("no disk\nno data")
     with second:
         pass
+    with pytest.raises(KeyboardInterrupt), third:
+        raise KeyboardInterrupt  # of this process, not of the trial
 
-    causes = [service.trial(sweep_id, one.number).exit_cause for one in (first, second)]
-    assert causes == ["RuntimeError: no data", "ended without a tell"]
+    found = [service.trial(sweep_id, one.number) for one in (first, second, third)]
+    assert [(one.state, one.exit_cause) for one in found] == [
+        ("failed", "RuntimeError: no data"),
+        ("failed", "ended without a tell"),
+        ("waiting", "given back by its agent: KeyboardInterrupt"),
+    ]
+    log = service.log(sweep_id, first.number)
+    assert log.startswith("Traceback (most recent call last):")
+    assert log.endswith("RuntimeError: no disk\nno data\nRuntimeError: no data\n")
 
 
 def test_who_cannot_be_asked(service: Client, sweep_id: str, spec: dict[str, Any]) -> None:

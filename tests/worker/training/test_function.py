@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.worker.training.installed import DESCENT, on_path, write_package
 from worker.checkpoints.report_journal import ReportJournal
@@ -140,6 +141,53 @@ def test_a_function_that_falls_silent_is_said_to_be(tmp_path: Path) -> None:
     # The last report and the end may come together.
     assert steps[:2] == [[1], []]
     assert steps[2][0] == 2
+
+
+def test_a_training_in_turns_that_falls_silent_is_said_to_be(tmp_path: Path) -> None:
+    source = """
+        import time
+        import ndsweep
+        from worker.config.train_config import TrainConfig
+        from worker.report import Report
+
+        @ndsweep.training()
+        def train(config: TrainConfig, run):
+            for step in (1, 2):
+                run.give(Report(step=step, num_steps=3, status="running", metrics={}))
+                yield None
+            for pause in (0.0, 1.2, 0.0, 1.2):
+                time.sleep(pause)
+                yield "a turn"
+            run.give(Report(step=3, num_steps=3, status="complete", metrics={}))
+            yield None
+    """
+    with on_path(write_package(tmp_path / "package", source)):
+        steps = [[r.step for r in batch] for batch in trial_batches(task(tmp_path, config={}))]
+
+    # Once: Tune then passes on what it held back of the two that came together.
+    assert steps == [[1], [2], [], [3]]
+
+
+def test_weights_that_a_function_saves_are_tensors_by_name(tmp_path: Path) -> None:
+    source = """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        wrong = ([1], "list"), ({"a": 1.0}, "float"), ({1: model.bias}, "Parameter")
+        for weights, kind in ((model, None), *wrong):
+            try:
+                run.save_weights(weights)
+            except TypeError as error:
+                assert kind and f"got {kind}" in str(error), error
+            else:
+                assert kind is None, kind
+        run.save_weights({"w": torch.nn.Parameter(torch.tensor([1.0, run.seed]))})
+        run.report(step=1, metrics={"loss": 1.0}, num_steps=1)
+    """
+    run(source, tmp_path)
+
+    found = torch.load(tmp_path / "trial" / "weights.pt", weights_only=True)
+    assert found["config"] == {"steps": 3, "seed": 5}
+    assert found["state"]["w"].tolist() == [1.0, 5.0]
 
 
 def test_what_a_function_raises_is_raised(tmp_path: Path) -> None:

@@ -131,6 +131,28 @@ def test_a_cancelled_trial_hears_that_it_must_stop(client, sweep):
     assert told.json()["state"] == "cancelled"
 
 
+def test_a_trial_that_is_given_back_waits_for_the_next_agent(client, sweep):
+    place, lease = leased(client, sweep)
+    client.post(f"{place}/reports", json=report(1, lease))
+    back = {"lease": lease, "state": "waiting", "reason": "its time is over"}
+    first, again = (client.post(f"{place}/tell", json=back).json() for _ in range(2))
+    assert first == again
+    assert first == {"state": "waiting", "reason": "given back by its agent: its time is over"}
+    assert client.post(f"{place}/heartbeat", json={"lease": lease}).json()["stop"] is True
+
+    # As often as it likes: nothing of this counts as a loss, of which a trial has three.
+    for _ in range(3):
+        where, lease = leased(client, sweep)
+        assert where == place
+        answer = client.post(f"{place}/tell", json={"lease": lease, "state": "waiting"})
+        assert answer.json() == {"state": "waiting", "reason": "given back by its agent"}
+    where, lease = leased(client, sweep)
+    told = {"lease": lease, "state": "complete", "metrics": {"loss": 0.5}}
+    assert (where, client.post(f"{place}/tell", json=told).json()["state"]) == (place, "complete")
+    attempts = client.get(place).json()["attempts"]
+    assert [one["state"] for one in attempts] == ["cancelled"] * 4 + ["complete"]
+
+
 @pytest.mark.parametrize(
     ("body", "path", "reason"),
     [
@@ -190,6 +212,13 @@ def test_what_the_store_refuses(client, sweep, assert_error):
     assert_error(unknown, 404, "TrialNotFound")
     nowhere = client.post(f"{SWEEPS}/0123456789ab/ask", json={"agent": "a"})
     assert_error(nowhere, 404, "SweepNotFound")
+    torn = client.post(
+        f"{place}/reports", content="{", headers={"Content-Type": "application/json"}
+    )
+    assert (
+        "the body cannot be read: not valid JSON"
+        in assert_error(torn, 422, "InvalidDocument")["detail"]
+    )
     large = client.post(f"{place}/reports", content=b"{" + b" " * 1_000_000)
     assert_error(large, 413, "BodyTooLarge")
     nan = client.post(
