@@ -267,7 +267,7 @@ class SweepSpec(SpecModel):
         None, description="An earlier sweep to learn from; its results are copied at submission."
     )
     prior: Annotated[list[PriorPoint], Field(fail_fast=True, max_length=MAX_PRIOR)] = Field(
-        default_factory=list, description="Results that tpe and gp start from."
+        default_factory=list, description="Results that samplers which learn start from."
     )
     confirms: Confirms | None = Field(
         None, description="The sweep in which the points were selected; set by confirm."
