@@ -8,7 +8,6 @@ from dashboards.match import pages as match_pages
 from dashboards.paper import pages as paper_pages
 from dashboards.sweep_pages import across as across_pages
 from dashboards.sweep_pages import actions as action_pages
-from dashboards.sweep_pages import audit as audit_page
 from dashboards.sweep_pages import front as front_pages
 from dashboards.sweep_pages import plots as plot_pages
 from dashboards.sweep_pages import search as search_pages
@@ -16,6 +15,7 @@ from dashboards.sweep_pages import sweep as sweep_pages
 from dashboards.sweep_pages import trial as trial_pages
 from dashboards.sweep_pages import usage as usage_pages
 from dashboards.sweep_pages.trial import CheckpointFile, ListCheckpoints, LogEnd, ReadLog
+from dashboards.web import audit as audit_page
 from dashboards.web import static_files
 from dashboards.web.ports import Steering, Submitting
 from sweeps.store.store import Store

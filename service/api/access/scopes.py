@@ -31,12 +31,14 @@ GET /matches/{sweep_id}/plots/curves.{form}
 GET /matches/{sweep_id}/plots/layers.{form}
 GET /static/{version}/{name}
 GET /sweeps/{sweep_id}
+GET /sweeps/{sweep_id}/parts/front
 GET /sweeps/{sweep_id}/parts/leaderboard
 GET /sweeps/{sweep_id}/parts/overview
 GET /sweeps/{sweep_id}/parts/results
 GET /sweeps/{sweep_id}/parts/trials
 GET /sweeps/{sweep_id}/plots/contour.{form}
 GET /sweeps/{sweep_id}/plots/curves.{form}
+GET /sweeps/{sweep_id}/plots/front.{form}
 GET /sweeps/{sweep_id}/plots/importance.{form}
 GET /sweeps/{sweep_id}/plots/parallel.{form}
 GET /sweeps/{sweep_id}/plots/sensitivity/{param}.{form}
