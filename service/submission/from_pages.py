@@ -166,7 +166,7 @@ class PageSteering:
 
 def _view_name(values: Mapping[str, str]) -> str:
     name = values.get("name", "").strip()
-    if not 0 < len(name) <= 80 or "/" in name or not name.isprintable():
+    if not name.strip(".") or len(name) > 80 or "/" in name or not name.isprintable():
         reason = f"must be 1 to 80 printable characters without a slash, got {name[:90]!r}"
         raise Refused((FieldReason(path="name", reason=f"name {reason}"),))
     return name

@@ -124,6 +124,7 @@ def site(seeded: Seeded) -> Iterator[dict[str, str]]:
             "new": f"{url}/sweeps/new?preset=quickstart",
             "new match": f"{url}/matches/new?preset=quickstart-match",
             "compare": f"{url}/compare?arm={seeded.sweep}&arm={seeded.sweep}:t9",
+            "trials": f"{url}/trials?sweep={seeded.sweep},{seeded.running}",
             "paper": f"{url}/paper",
             "missing": f"{url}/sweeps/000000000000",
         }

@@ -68,4 +68,5 @@ def every_page(seeded: Seeded) -> list[str]:
         f"/sweeps/{seeded.running}/trials/12",
         f"/sweeps/{seeded.running}/trials/14",
         f"/sweeps/{seeded.match}/trials/0",
+        f"/trials?sweep={seeded.sweep},{seeded.running}",
     ]

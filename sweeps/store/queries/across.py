@@ -96,8 +96,12 @@ def _by_param(
     numbers = sampled.where(param_values.c.as_number.is_not(None)).limit(1)
     is_number = conn.execute(numbers).first() is not None or _has_number(fixed)
     column = param_values.c.as_number if is_number else param_values.c.as_text
-    kind = int | float if is_number else str
-    known = {one: value for one, value in fixed.items() if isinstance(value, kind)}
+    known = {
+        # True and false too are numbers among numbers.
+        one: float(value) if is_number else value
+        for one, value in fixed.items()
+        if isinstance(value, (int | float) if is_number else str)
+    }
     value: sa.ColumnElement[Any] = column
     if known:
         base = sa.case(*((trials.c.sweep_id == one, sa.literal(v)) for one, v in known.items()))

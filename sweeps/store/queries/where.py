@@ -73,14 +73,28 @@ def trials_where(
     parsed = _parsed(text)
     fields = _fields(conn, sweep_id)
     if among:
-        others = [_fields(conn, one) for one in among if one != sweep_id]
         fields = replace(
             fields,
-            elsewhere=frozenset().union(*(other.params | other.metrics for other in others)),
+            elsewhere=_anywhere(conn, among),
             fixed=fixed_fields(conn, sweep_id),
             is_one_of_several=True,
         )
     return _clause(fields, parsed)
+
+
+def _anywhere(conn: sa.Connection, sweep_ids: Sequence[str]) -> frozenset[str]:
+    """What one of several sweeps varies, fixes or has reported."""
+    specs = sa.select(sweeps.c.spec).where(sweeps.c.id.in_(list(sweep_ids)))
+    found = {
+        name
+        for spec in conn.execute(specs).scalars()
+        for part in ("space", "base")
+        for name in spec.get(part) or {}
+    }
+    reported = sa.select(metric_names.c.name).where(
+        metric_names.c.sweep_id.in_(list(sweep_ids)), metric_names.c.kind == "metric"
+    )
+    return frozenset(found | set(conn.execute(reported).scalars()))
 
 
 def fixed_fields(conn: sa.Connection, sweep_id: str) -> dict[str, Any]:
@@ -108,7 +122,7 @@ class _Fields:
     sweep_name: str
     params: frozenset[str]
     metrics: frozenset[str]
-    #: Of the other sweeps that are asked together.
+    #: Of all of the sweeps that are asked together.
     elsewhere: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     is_one_of_several: bool = False

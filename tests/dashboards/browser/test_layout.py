@@ -35,7 +35,19 @@ def edge_is_darker(region: Locator) -> bool:
 
 class TestPhone:
     @pytest.mark.parametrize(
-        "name", ["list", "sweep", "running", "trial", "matches", "match", "new", "compare", "paper"]
+        "name",
+        [
+            "list",
+            "sweep",
+            "running",
+            "trial",
+            "matches",
+            "match",
+            "new",
+            "compare",
+            "trials",
+            "paper",
+        ],
     )
     def test_nothing_is_wider_than_the_page(
         self, phone: Page, site: dict[str, str], name: str

@@ -23,7 +23,7 @@ SWEEPS: list[tuple[str, dict[str, Any], list[tuple[dict[str, Any], float | None]
     ),
     (
         "fixed",
-        {"dataset": "cifar10", "lr": 0.2, "optimizer": "sgd"},
+        {"dataset": "cifar10", "lr": 0.2, "optimizer": "sgd", "nesterov": True},
         [({"alpha_v": 0.05}, 0.03), ({"alpha_v": 0.2}, 0.01)],
     ),
 ]
@@ -33,7 +33,8 @@ SWEEPS: list[tuple[str, dict[str, Any], list[tuple[dict[str, Any], float | None]
 def both(store: Store) -> list[str]:
     ids = []
     for name, base, trials in SWEEPS:
-        spec = {"space": {}, "base": base}
+        space = {field: {} for params, _ in trials for field in params}
+        spec = {"space": space, "base": base}
         store.create_sweep("sweep", spec, name=name, num_trials=len(trials))
         claim = store.claim("runner", LEASE)
         assert claim is not None
@@ -80,6 +81,7 @@ class TestAcross:
             ("-params.lr", "v1 f1 f0 v0 v2"),
             ("params.alpha_v", "f0 f1 v0 v1 v2"),
             ("params.optimizer", "v2 v0 v1 f0 f1"),
+            ("params.nesterov", "f0 f1 v0 v1 v2"),
         ],
     )
     def test_every_trial_comes_once_in_order(
@@ -95,6 +97,7 @@ class TestAcross:
             ("optimizer = sgd and state = complete", "v0 f0 f1"),
             ("alpha_v = none", "v0 v1 v2"),
             ("dataset = digits", "v0 v1 v2"),
+            ("nesterov = true", "f0 f1"),
             ("sweep = fixed and alpha_v > 0.1", "f1"),
             ("sweep != fixed", "v0 v1 v2"),
             ("not lr > 0.15", "v0 v2"),
