@@ -125,7 +125,9 @@ def main(folder: Path, home: Path | None = None) -> None:
             take(browser, page, folder / "sweep-dark.png", curves, scheme="dark")
             search = part("search-title")
             take(browser, page, folder / "search.png", search, first=search)
-            brushed = f"{page}?where=point_mean+%3C+0.03+and+state+%3D+complete&curves.group=optimizer"
+            brushed = (
+                f"{page}?where=point_mean+%3C+0.03+and+state+%3D+complete&curves.group=optimizer"
+            )
             take(browser, brushed, folder / "brush.png", "figure:has(#parallel)", first=curves)
             both = ",".join(one.id for one in finished if one.kind == "sweep")
             trials = f"{url}/trials?sweep={both}&trial_sort=objective&pinned=optimizer"

@@ -34,7 +34,7 @@ class Example:
 
     @property
     def has_training(self) -> bool:
-        """Whether it registers a training; the other packages register parts of the built-in one."""
+        """Whether it registers a training; others register parts of the built-in one."""
         return self.is_package and "ndsweep.training" in self.project["entry-points"]
 
     @property

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0007"
+revision = "0007"
+down_revision = "0006"
 
 _UNREVOKED = sa.text("revoked_at IS NULL")
 _REFUSAL = "the audit log is append-only"
