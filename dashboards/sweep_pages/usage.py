@@ -28,16 +28,16 @@ COLUMNS = {
 }
 
 
-@router.get("/sweeps/{sweep_id}/trials/{trial}/plots/usage/{panel}.{form}")
+@router.get("/sweeps/{sweep_id}/trials/{number}/plots/usage/{name}.{form}")
 def usage_panel(
-    sweep_id: str, trial: int, panel: str, form: Form, store: Store = StoreDep
+    sweep_id: str, number: int, name: str, form: Form, store: Store = StoreDep
 ) -> Response:
     """One panel of what a trial used of its machine."""
-    curves = store.usage_curves(sweep_id, trial)
-    shown = {name: thin(curves[name], MAX_SAMPLES) for name in names_of(panel, list(curves))}
-    plot = usage_plot(panel, shown) if shown else NO_PLOT
+    curves = store.usage_curves(sweep_id, number)
+    shown = {key: thin(curves[key], MAX_SAMPLES) for key in names_of(name, list(curves))}
+    plot = usage_plot(name, shown) if shown else NO_PLOT
     return plot_answer(
-        plot, form, file_name=f"{sweep_id}-{trial}-usage", empty="This was not measured."
+        plot, form, file_name=f"{sweep_id}-{number}-usage", empty="This was not measured."
     )
 
 

@@ -56,7 +56,8 @@ class Meter:
         self._over, self._asked, self._looked = (threading.Event() for _ in range(3))
         with _lock:
             _running.add(self)
-        threading.Thread(target=self._run, name="usage", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
+        self._thread.start()
 
     def take(self, *, look: bool = False) -> Usage | None:
         """Return what was measured since the last call, and the totals; None without news.
@@ -74,11 +75,12 @@ class Meter:
             return Usage(totals=dict(self._totals), samples=self._samples.take())
 
     def close(self) -> None:
-        """Stop measuring. Does not wait: a driver that hangs must not hold a trial up."""
+        """Stop measuring. Waits a second at most: a driver that hangs must not hold a trial up."""
         self._over.set()
         self._asked.set()
         with _lock:
             _running.discard(self)
+        self._thread.join(_PATIENCE)
 
     def _run(self) -> None:
         """Everything that asks the system or a driver happens in this thread."""

@@ -48,7 +48,7 @@ GET /sweeps/{sweep_id}/trials/{number}
 GET /sweeps/{sweep_id}/trials/{number}/parts/overview
 GET /sweeps/{sweep_id}/trials/{number}/plots/layers.{form}
 GET /sweeps/{sweep_id}/trials/{number}/plots/metric/{name}.{form}
-GET /sweeps/{sweep_id}/trials/{trial}/plots/usage/{panel}.{form}
+GET /sweeps/{sweep_id}/trials/{number}/plots/usage/{name}.{form}
 GET /api/v1/matches/{sweep_id}/events
 GET /api/v1/sweeps/{sweep_id}/events
 GET /api/v1/sweeps/{sweep_id}/images/{name}
