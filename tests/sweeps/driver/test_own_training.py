@@ -98,6 +98,11 @@ def test_functions_are_trained_in_every_way_that_they_may_end(stack: Stack) -> N
     }
     plain = trials["plain"]
     assert (plain.step, plain.num_steps, plain.metrics["size"]) == (20, 20, 20.0)
+    # What it used of its machine, which has no card that it asks.
+    assert (plain.usage.cpu_hours or 0) > 0
+    assert (plain.usage.memory_megabytes or 0) > 50
+    assert plain.usage.gpu_hours is None
+    assert "process_memory_usage_megabytes" in stack.store.usage_curves(sweep, plain.number)
     assert plain.objective == pytest.approx(0.1 + 1 / 20)
     curve = stack.store.metrics(sweep, plain.number, ["loss"])["loss"]
     assert [step for step, _ in curve] == list(range(1, 21))
