@@ -6,6 +6,7 @@ Each field is the environment variable ``NDSWEEP_<FIELD>``; options of the comma
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -243,6 +244,7 @@ def is_address(host: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=4096)  # each request asks for its sender
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach ``host`` ("localhost", or an address as text)."""
     if host.lower() == "localhost":

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from service.settings import is_loopback
 
@@ -99,6 +100,7 @@ class WrongTokens:
         return max(0, math.ceil((1 - found.left) * SECONDS_EACH))
 
 
+@lru_cache(maxsize=MOST_ADDRESSES)  # each request asks a few times, and parsing is what it costs
 def _network(host: str) -> str:
     """What one holder of addresses has at least: of IPv6 that is a network of 2^64."""
     try:

@@ -26,6 +26,8 @@ NAMES = {
     "key": "x",
     "link_id": "0" * 8,
     "token_id": "0" * 12,
+    "trial": "0",
+    "panel": "load",
 }
 
 
