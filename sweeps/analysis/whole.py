@@ -81,7 +81,8 @@ def driver_analysis(store: Store, sweep_id: str) -> dict[str, Any]:
         return found | dict.fromkeys(STORED)
     began = time.monotonic()
     found["importance"] = ped_anova(sweep.spec, points)
-    found["front"] = front_of(store, sweep)
+    if sweep.has_front:
+        found["front"] = front_of(store, sweep)
     found["rungs"] = rung_correlations(store, sweep, points)
     log.debug("importance, front and rungs took %.2f s", time.monotonic() - began)
     return found

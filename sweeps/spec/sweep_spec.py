@@ -238,10 +238,12 @@ class SweepSpec(SpecModel):
     objective: Objective = Field(
         default_factory=Objective, description="What is minimised or maximised."
     )
-    objectives: Annotated[list[OneOfSeveral], Field(max_length=MAX_OBJECTIVES)] = Field(
-        default_factory=list,
-        description="Two or more that are searched together, in place of objective, which is then "
-        "the first of them.",
+    objectives: Annotated[list[OneOfSeveral], Field(fail_fast=True, max_length=MAX_OBJECTIVES)] = (
+        Field(
+            default_factory=list,
+            description="Two or more that are searched together, in place of objective, which is "
+            "then the first of them.",
+        )
     )
     metrics: Annotated[dict[MetricName, MetricDeclaration], BeforeValidator(_few_metrics)] = Field(
         default_factory=dict,

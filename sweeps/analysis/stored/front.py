@@ -77,10 +77,8 @@ class PointMeans:
         return [mean if end is None else end for end, mean in ends]
 
 
-def front_of(store: Store, sweep: Sweep) -> dict[str, Any] | None:
-    """The front as JSON values; None for a sweep with one objective."""
-    if not sweep.has_front:
-        return None
+def front_of(store: Store, sweep: Sweep) -> dict[str, Any]:
+    """The front of a sweep's trials as they are now, as JSON values."""
     return asdict(pareto_front(sweep.objectives, store.all_trials(sweep.id)))
 
 

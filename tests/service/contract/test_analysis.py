@@ -118,6 +118,8 @@ STORED = {
             {"step": 25, "points": 4, "spearman": 1.0},
             {"step": 50, "points": 2, "spearman": None},
         ],
+        # Answers of before have none: with one objective there is no front.
+        "front": None,
     },
 }
 
