@@ -14,7 +14,7 @@ from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.spec.training_fields import parts_named, reported_metrics
 from sweeps.store.store import Store
-from worker.config.parts import GROUPS, Part, load_part, registered_part_names
+from worker.config.parts import GROUPS, Part, find_part, load_part, registered_part_names
 from worker.config.registry import registrations
 from worker.config.train_config import TrainConfig
 from worker.config.training import (
@@ -109,11 +109,16 @@ def rules_that_its_package_has(
     ``stored``: the spec as JSON values. A spec was held to types and ranges when it was read.
     """
     look = reader()
-    if look is None or not is_registered(spec.training):
+    if look is None:
         return
     try:
-        for one in look.broken_rules(spec, stored):
-            yield refused("ValidationError", one["path"], one["reason"])
+        if is_registered(spec.training):
+            asked = [find_training(spec.training)]
+        else:
+            asked = [find_part(part.field, part.name) for part in parts_of_spec(spec).values()]
+        for found in asked:
+            for one in look.broken_rules(found, spec, stored):
+                yield refused("ValidationError", one["path"], one["reason"])
     except FieldError as error:
         yield refused_field(error)
 

@@ -1,5 +1,7 @@
 """A process that imports the package of one training: ``python -m …training_process NAME SECONDS``.
 
+Or that of a part of the built-in training, whose name is ``networks/NAME`` and the like.
+
 Prints what the training declares as a line of JSON, then answers a line for each spec on its input
 with the rules of the package that it breaks. Ends when its input does, or after minutes of silence.
 """
@@ -12,7 +14,8 @@ import sys
 import traceback
 from typing import Any
 
-from worker.config.described_config import describe
+from worker.config.described_config import describe, describe_part
+from worker.config.parts import find_part, load_part, part_key
 from worker.config.training import find_training, load_training
 from worker.config.trial_config import FieldError
 
@@ -40,13 +43,15 @@ def _send(answers: Any, answer: dict[str, Any]) -> None:
 
 def _described(name: str) -> dict[str, Any]:
     try:
-        found = describe(load_training(name))
-        top = find_training(name).entry.module.partition(".")[0]
-        return {"training": found, "files": _files(top)}
+        if part := part_key(name):
+            found, entry = describe_part(load_part(*part)), find_part(*part).entry
+        else:
+            found, entry = describe(load_training(name)), find_training(name).entry
+        return {"training": found, "files": _files(entry.module.partition(".")[0])}
     except FieldError as error:
         return {"reason": str(error), "log": traceback.format_exc()}
     except Exception as error:  # the package is not ours
-        reason = f"training {name!r} has a config that cannot be described: {error}"
+        reason = f"{name!r} has a config that cannot be described: {error}"
         return {"reason": reason[:500], "log": traceback.format_exc()}
 
 

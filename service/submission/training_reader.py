@@ -16,7 +16,15 @@ from typing import Any
 from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.spec.validation_messages import FieldReason
-from worker.config.described_config import described
+from worker.config.described_config import described, described_part
+from worker.config.parts import (
+    GROUPS,
+    Part,
+    find_part,
+    part_key,
+    read_parts_with,
+    registered_part_names,
+)
 from worker.config.registry import OWN, Registered
 from worker.config.training import (
     EXTERNAL,
@@ -106,7 +114,7 @@ class _Reading:
 
     found: Registered
     done: threading.Event = field(default_factory=threading.Event)
-    training: Training | None = None
+    training: Training | Part | None = None
     refusal: str = ""
     has_rules: bool = False
     #: Times of change by file.
@@ -154,27 +162,30 @@ class TrainingReader:
         """Return a training, once it is read. Raises FieldError."""
         reading = self._reading(found)
         reading.done.wait()
-        if reading.training is None:
-            raise FieldError("training", reading.refusal)
+        return _training_of(reading)
+
+    def part(self, field: str, found: Registered) -> Part:
+        """Return a part of the built-in training, once it is read. Raises FieldError."""
+        reading = self._reading(found)
+        reading.done.wait()
+        if not isinstance(reading.training, Part):
+            raise FieldError(field, reading.refusal)
         return reading.training
 
     def look(self, found: Registered) -> Training | None:
         """Return a training if it is read; None while it is. Raises FieldError. Never waits."""
         reading = self._reading(found)
-        if not reading.done.is_set():
-            return None
-        if reading.training is None:
-            raise FieldError("training", reading.refusal)
-        return reading.training
+        return _training_of(reading) if reading.done.is_set() else None
 
-    def broken_rules(self, spec: SweepSpec | MatchSpec, stored: dict[str, Any]) -> list[Any]:
+    def broken_rules(
+        self, found: Registered, spec: SweepSpec | MatchSpec, stored: dict[str, Any]
+    ) -> list[Any]:
         """Return fields that break rules which are code of the package, with reasons.
 
         Raises FieldError where the package cannot say.
         """
-        found = find_training(spec.training)
-        self(found)
         reading = self._reading(found)
+        reading.done.wait()
         if not reading.has_rules:
             return []
         question = {"kind": "match" if isinstance(spec, MatchSpec) else "sweep", "spec": stored}
@@ -200,12 +211,12 @@ class TrainingReader:
                 return reading.process.ask(question)
             except _Ended:  # it was idle for long, or short of memory
                 reading.process.close()
-        reading.process = _Process(reading.found.entry.name, self._seconds)
+        reading.process = _Process(_key(reading.found), self._seconds)
         reading.process.answer()
         return reading.process.ask(question)
 
     def _reading(self, found: Registered) -> _Reading:
-        name = found.entry.name
+        name = _key(found)
         with self._lock:
             known = self._known.get(name)
             if known is None or known.is_old(found):
@@ -221,14 +232,14 @@ class TrainingReader:
                 self._import(reading)
         except Exception as error:
             log.exception("a training could not be read")
-            reading.refusal = f"training {reading.found.entry.name!r} could not be read: {error}"
+            reading.refusal = f"{_title(reading.found)} could not be read: {error}"
         finally:
             reading.at = time.monotonic()
             reading.done.set()
 
     def _import(self, reading: _Reading) -> None:
         found = reading.found
-        process = _Process(found.entry.name, self._seconds)
+        process = _Process(_key(found), self._seconds)
         try:
             answer = process.answer()
             if "reason" in answer:
@@ -237,7 +248,12 @@ class TrainingReader:
                 return
             reading.files = _times(answer["files"])
             reading.has_rules = answer["training"]["has_rules"]
-            reading.training = described(found, answer["training"])
+            part = part_key(_key(found))
+            reading.training = (
+                described_part(part[0], found, answer["training"])
+                if part
+                else described(found, answer["training"])
+            )
         except (TimeoutError, _Ended) as error:
             reading.refusal = self._sentence(found, error, "importing")
             log.warning("%s", reading.refusal)
@@ -255,7 +271,24 @@ class TrainingReader:
             remedy += ", or raise NDSWEEP_TRAINING_SECONDS"
         else:
             what = f"{where} ended its process ({error})"
-        return f"training {found.entry.name!r} cannot be used: {what}; {remedy}"
+        return f"{_title(found)} cannot be used: {what}; {remedy}"
+
+
+def _key(found: Registered) -> str:
+    """The name of a training; of a part ``networks/NAME`` and the like."""
+    group = found.entry.group.removeprefix("ndsweep.")
+    return found.entry.name if group == "training" else f"{group}/{found.entry.name}"
+
+
+def _title(found: Registered) -> str:
+    part = part_key(_key(found))
+    return f"{part[0] if part else 'training'} {found.entry.name!r}"
+
+
+def _training_of(reading: _Reading) -> Training:
+    if not isinstance(reading.training, Training):
+        raise FieldError("training", reading.refusal)
+    return reading.training
 
 
 def _times(files: Any) -> dict[str, float]:
@@ -275,6 +308,7 @@ def begin(seconds: float) -> TrainingReader:
     global _current
     _current = TrainingReader(seconds)
     read_trainings_with(_current)
+    read_parts_with(_current.part)
     for name in training_names():
         if name not in (IMAGES, EXTERNAL):
             try:
@@ -283,6 +317,12 @@ def begin(seconds: float) -> TrainingReader:
                 continue  # of two packages; whoever names it learns so
             if found.package != OWN:
                 _current._reading(found)
+    for owner in GROUPS:
+        for name in registered_part_names(owner):
+            try:
+                _current._reading(find_part(owner, name))
+            except FieldError:
+                continue
     return _current
 
 
@@ -293,3 +333,4 @@ def end() -> None:
         _current.close()
     _current = None
     read_trainings_with(None)
+    read_parts_with(None)

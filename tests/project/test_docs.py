@@ -102,7 +102,7 @@ def test_every_guide_is_in_the_index():
 
 def specs() -> list[Any]:
     """Specs in the guides; those of packages are tried in ``tests/project/examples``."""
-    package = re.compile(r"^training: (?!external)", re.MULTILINE)
+    package = re.compile(r"^training: (?!external)|^  network: (?!wrn|mlp)", re.MULTILINE)
     texts = [(path, text) for path in GUIDES for text in fenced(path, "yaml")]
     texts = [(path, text) for path, text in texts if not package.search(text)]
     texts += [(path, path.read_text("utf-8")) for path in sorted(DOCS.glob("examples/*.yaml"))]

@@ -7,7 +7,7 @@ its metrics. Rules that are code of the package stay behind, and are asked for t
 
 import dataclasses
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -15,40 +15,87 @@ from pydantic import BaseModel, Field, Strict, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
 from worker.config.declared_config import DeclaredConfig
+from worker.config.parts import Part
 from worker.config.registry import Registered
 from worker.config.train_config import TrainConfig
 from worker.config.training import Metric, Training
+from worker.config.trial_config import TrialConfig
 
 
 def describe(training: Training) -> dict[str, Any]:
     """Return a training as JSON values, for ``described``."""
     config = training.config
-    made = {
-        name: field.get_default(call_default_factory=True)
-        for name, field in config.model_fields.items()
-        if field.default_factory is not None
-    }
-    whole = config.model_construct(**made).model_dump(mode="json", include=set(made))
     return {
-        "config": config.model_json_schema(),
-        "made": whole,
+        **_as_data(config),
         "metrics": {name: dataclasses.asdict(one) for name, one in training.metrics.items()},
         "is_images": config is TrainConfig,
         "has_rules": config is not TrainConfig and _has_rules(config),
     }
 
 
+def _as_data(config: type[TrialConfig]) -> dict[str, Any]:
+    made = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in config.model_fields.items()
+        if field.default_factory is not None
+    }
+    whole = config.model_construct(**made).model_dump(mode="json", include=set(made))
+    return {"config": config.model_json_schema(), "made": whole}
+
+
+def describe_part(part: Part) -> dict[str, Any]:
+    """Return a part as JSON values, for ``described_part``."""
+    metric = part.declared.get("metric")
+    return {
+        **({} if part.config is None else _as_data(part.config)),
+        "takes_whole_config": part.takes_whole_config,
+        "declared": {name: one for name, one in part.declared.items() if name != "metric"},
+        "metric": None if metric is None else dataclasses.asdict(metric),
+        "has_rules": part.config is not None and _has_rules(part.config),
+    }
+
+
+def described_part(field: str, found: Registered, description: Mapping[str, Any]) -> Part:
+    """Return a part from what ``describe_part`` said of it. Its function cannot be called."""
+    config = None
+    if "config" in description:
+        config = _model(description["config"], description["made"])
+        config.NAMES = tuple(config.model_fields)
+    metric = description["metric"]
+    declared = dict(description["declared"])
+    if metric is not None:
+        declared["metric"] = Metric(**metric)
+    return Part(
+        field,
+        found.entry.name,
+        _elsewhere(found),
+        config,
+        description["takes_whole_config"],
+        declared,
+        package=found.package,
+        version=found.version,
+    )
+
+
+def _elsewhere(found: Registered) -> Callable[..., Any]:
+    def elsewhere(*_: Any) -> None:
+        raise RuntimeError(f"{found.entry.name!r} was described, not imported")
+
+    return elsewhere
+
+
 def described(found: Registered, description: Mapping[str, Any]) -> Training:
     """Return a training from what ``describe`` said of it. Its function cannot be called."""
-
-    def elsewhere(*_: Any) -> None:
-        raise RuntimeError(f"training {found.entry.name!r} was described, not imported")
-
     schema = description["config"]
     config = TrainConfig if description["is_images"] else _model(schema, description["made"])
     metrics = {name: Metric(**one) for name, one in description["metrics"].items()}
     return Training(
-        found.entry.name, elsewhere, config, metrics, package=found.package, version=found.version
+        found.entry.name,
+        _elsewhere(found),
+        config,
+        metrics,
+        package=found.package,
+        version=found.version,
     )
 
 

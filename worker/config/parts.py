@@ -138,6 +138,13 @@ class Part:
         return self.function(*arguments if values is None else (values.declared(), *arguments))
 
 
+def part_key(key: str) -> tuple[str, str] | None:
+    """Return field and name of a part's key, ``networks/mine``; None where it is none."""
+    group, slash, name = key.partition("/")
+    fields = [field for field, known in GROUPS.items() if slash and known == group]
+    return (fields[0], name) if fields else None
+
+
 def declaration(function: Any) -> Mapping[str, Any]:
     """Return what a function's decorator declares; {} without one."""
     found: Mapping[str, Any] = getattr(function, DECLARED, {})
@@ -162,19 +169,34 @@ def _is_others(field: str, name: str) -> bool:
 
 
 _loaded: dict[tuple[str, str], Part] = {}
+#: Reads a registered part without importing its package here; None = it is imported.
+_reader: Callable[[str, Registered], Part] | None = None
+
+
+def read_parts_with(reader: Callable[[str, Registered], Part] | None) -> None:
+    """Have packages read elsewhere from now on; see ``training.read_trainings_with``."""
+    global _reader
+    _reader = reader
+
+
+def find_part(field: str, name: str) -> Registered:
+    """Return the entry point of a part without importing it. Raises FieldError."""
+    found = find(GROUPS[field], name)
+    if not found:
+        raise _unknown(field, name)
+    return only_one(found, field, _word(field))
 
 
 def load_part(field: str, name: str) -> Part:
-    """Import the part that a config's field names.
+    """Import the part that a config's field names, or have it read where a process says so.
 
     Raises FieldError with one sentence: for a name that nobody or several packages register, for an
     entry point that cannot be imported, for a function that is none.
     """
+    if _reader is not None:
+        return _reader(field, find_part(field, name))
     if (field, name) not in _loaded:
-        found = find(GROUPS[field], name)
-        if not found:
-            raise _unknown(field, name)
-        _loaded[field, name] = _load(field, only_one(found, field, _word(field)))
+        _loaded[field, name] = _load(field, find_part(field, name))
     return _loaded[field, name]
 
 

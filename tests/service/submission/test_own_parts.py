@@ -1,5 +1,6 @@
 """Specs whose trials have parts of packages: what submission fills in, and what it refuses."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from service.cli.train import parse_assignments
+from sweeps.batch.plan import load_specs
+from sweeps.errors import BatchRefused
+from sweeps.figures.quantities import quantity
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
 from tests.worker.training.installed import on_path, write_package
 from tests.worker.training.parts_package import REGISTERS, write_parts
+from worker.config.train_config import FieldError
 
 SPEC: dict[str, Any] = {
     "name": "parts",
@@ -241,6 +247,28 @@ def test_parts_are_listed_with_their_fields(client: TestClient, package: Path) -
         "optimizer.scalar_lr",
         "weight_decay",
     }
+
+
+def test_the_command_line_takes_fields_of_parts(package: Path) -> None:
+    found = parse_assignments(["network=net", "dataset=numbers", "network.hidden=3", "lr=0.1"][:3])
+
+    assert found.stored()["network.hidden"] == 3
+    with pytest.raises(FieldError, match="no field 'network_hidden'"):
+        parse_assignments(["network_hidden=3"])
+
+
+def test_pages_write_fields_of_parts_with_their_owner() -> None:
+    keys = ("loss.gamma", "optimizer.beta3", "network.hidden_units", "augmentation.alpha")
+    words = ("loss γ", "optimizer β3", "network hidden units", "augmentation α")
+
+    assert tuple(quantity(key).short for key in keys) == words
+
+
+def test_a_batch_trains_on_prepared_sets_alone(package: Path, tmp_path: Path) -> None:
+    spec = SPEC | {"sampler": "random", "objective": {"metric": "validation_worst"}}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    with pytest.raises(BatchRefused, match="must be a prepared set in a batch, got 'numbers'"):
+        load_specs([tmp_path / "spec.json"])
 
 
 def test_a_match_has_an_optimizer_of_a_package_as_its_source(

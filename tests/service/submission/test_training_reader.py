@@ -29,6 +29,29 @@ RULED = DESCENT.replace(
     """,
 ).replace("import ndsweep", "import ndsweep; print('words on importing')")
 
+#: A network without torch, with a rule in code, and a metric.
+PARTS = """
+    from dataclasses import dataclass
+    import ndsweep
+
+    @dataclass
+    class Net:
+        depth: int = 2
+        width: int = 8
+
+        def __post_init__(self) -> None:
+            if self.depth * self.width > 100:
+                raise ValueError("depth times width must be at most 100")
+
+    def net(config: Net, data): ...
+
+    @ndsweep.metric("maximize", unit="points")
+    def score(outputs, targets): ...
+
+    @ndsweep.dataset("regression")
+    def numbers(): ...
+"""
+
 Reads = Callable[[float], None]
 
 
@@ -119,3 +142,35 @@ def test_a_package_that_cannot_be_imported_is_named_and_the_service_goes_on(
     assert sentence in refusal
     assert before == "loading" or "sleep" not in source
     assert (found["state"], f"training: {found['error']}") == ("error", refusal)
+
+
+def test_parts_of_the_built_in_training_are_described_too(
+    client: TestClient, tmp_path: Path, reads: Reads
+) -> None:
+    registers = {"networks/net": "net", "metrics/score": "score", "datasets/numbers": "numbers"}
+    base = {"network": "net", "dataset": "numbers", "metrics": ["score"], "steps": 5}
+    widths = {"kind": "int", "low": 1, "high": 9}
+    own = {
+        "training": "images",
+        "base": base,
+        "space": {"network.width": widths},
+        "objective": {"metric": "validation_score"},
+    }
+    with on_path(write_package(tmp_path / "package", PARTS, registers=registers)):
+        reads(120.0)
+        made = client.post("/api/v1/sweeps", json=SPEC | own)
+        by_type = _refusal(client, **own | {"base": base | {"depth": True}})
+        by_rule = _refusal(client, **own | {"base": base | {"depth": 20}})
+        listed = client.get("/api/v1/parts").json()["items"]
+        assert "my_module" not in sys.modules
+    broken = tmp_path / "broken"
+    with on_path(write_package(broken, "import nowhere", version="2", registers=registers)):
+        missing = _refusal(client, **own)
+
+    assert made.status_code == 201, made.text
+    assert made.json()["spec"]["objective"]["direction"] == "maximize"
+    assert made.json()["spec"]["metrics"]["validation_score"]["unit"] == "points"
+    assert by_type.startswith("base.depth: ")
+    assert "depth times width must be at most 100" in by_rule
+    assert {item["field"] for item in listed} == {"network", "metrics", "dataset"}
+    assert "ModuleNotFoundError: No module named 'nowhere'" in missing

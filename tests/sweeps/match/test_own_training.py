@@ -11,11 +11,13 @@ from pydantic import ValidationError
 
 from sweeps.match.match_spec import MatchSpec
 from sweeps.match.proposer import MatchProposer
+from sweeps.match.result import MatchResult
 from sweeps.records import Attempt, Trial, TrialState
 from sweeps.search.protocol import Finished, Proposal
 from sweeps.spec.validation_messages import explain
 from tests.sweeps.match.match_simulation import START, World
 from tests.worker.training.installed import on_path, write_package
+from tests.worker.training.parts_package import write_parts
 from worker.report import Series
 from worker.training.trial import trial_reports
 
@@ -96,13 +98,13 @@ def package(tmp_path: Path) -> Iterator[Path]:
 class Training(World):
     """Really trains what the match proposes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, training: str = "mine") -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self.training = folder, training
 
     def finish(self, trial: Trial) -> Trial:
         task = {
-            "training": "mine",
+            "training": self.training,
             "config": trial.config,
             "device": "cpu",
             "measurement": trial.measurement,
@@ -139,8 +141,8 @@ def _joined(parts: list[Series]) -> list[Series]:
     return [Series(start=parts[0].start, every=parts[0].every, values=values)]
 
 
-def test_the_rates_of_a_function_s_two_optimizers_are_matched(package: Path) -> None:
-    spec, world = MatchSpec.model_validate(MATCH), Training(package / "trials")
+def matched(spec: MatchSpec, world: Training) -> MatchResult:
+    """Run a match to its end."""
     proposer = MatchProposer(spec, world)
     while not isinstance(step := proposer.next(), Finished):
         assert isinstance(step, Proposal)
@@ -148,14 +150,45 @@ def test_the_rates_of_a_function_s_two_optimizers_are_matched(package: Path) -> 
         proposer.running(trial)
         proposer.tell(world.finish(trial))
     result = proposer.result()
-    assert result is not None
-
     assert step.reason == "all done"
+    assert result is not None
+    return result
+
+
+def test_the_rates_of_a_function_s_two_optimizers_are_matched(package: Path) -> None:
+    world = Training(package / "trials")
+    result = matched(MatchSpec.model_validate(MATCH), world)
+
     # Momentum 0: the stationary rate is the root of 2 x lr x weight decay.
     assert result["verdict"]["log_ratio"]["value"] == pytest.approx(0, abs=0.2)
     assert result["verdict"]["rate"] == pytest.approx(math.sqrt(2 * 0.2 * 0.05), rel=0.3)
     assert result["classes"]["invariant"] == 8
     assert world.trials[0].metrics["gain"] > 0
+
+
+def test_an_optimizer_of_a_package_is_matched_as_it_was_measured(tmp_path: Path) -> None:
+    values = {
+        "name": "own optimizer",
+        "base": {
+            "network": "net",
+            "dataset": "numbers",
+            "batch_size": 16,
+            "steps": 300,
+            "lr_schedule": "constant",
+        },
+        "source": {"optimizer": "two-rates", "lr": 0.02, "optimizer.scalar_lr": 0.02},
+        "target": {"optimizer": "ndadam", "betas": [0.0, 0.95], "alpha_s": 0.01},
+        "criterion": "equal_mean",
+        "replicates": 2,
+        "max_corrections": 2,
+    }
+    with on_path(write_parts(tmp_path / "package")):
+        spec = MatchSpec.model_validate(values)
+        result = matched(spec, Training(tmp_path / "trials", "images"))
+
+    assert result["rate_name"] == "alpha_v"
+    assert result["verdict"]["log_ratio"]["value"] == pytest.approx(0, abs=0.2)
+    assert result["classes"]["invariant"] > 0
 
 
 def test_a_match_of_a_function_comes_back_from_the_store(package: Path) -> None:

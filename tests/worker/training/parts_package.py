@@ -18,12 +18,11 @@ PARTS = """
         hidden: Annotated[int, Ge(1)] = 8
 
     def net(config: Net, data: ndsweep.DataFacts) -> nn.Module:
-        layers = [nn.Flatten(), nn.LazyLinear(config.hidden), nn.ReLU()]
-        for _ in range(config.depth - 1):
-            layers += [nn.Linear(config.hidden, config.hidden), nn.ReLU()]
-        made = nn.Sequential(*layers, nn.Linear(config.hidden, data.outputs))
-        made(torch.zeros(2, *data.shape))
-        return made
+        layers, before = [nn.Flatten()], torch.zeros(data.shape).numel()
+        for _ in range(config.depth):
+            layers += [nn.Linear(before, config.hidden), nn.BatchNorm1d(config.hidden), nn.ReLU()]
+            before = config.hidden
+        return nn.Sequential(*layers, nn.Linear(config.hidden, data.outputs))
 
     @dataclass(frozen=True)
     class Words:
