@@ -153,6 +153,41 @@ def test_a_trial_that_is_given_back_waits_for_the_next_agent(client, sweep):
     assert [one["state"] for one in attempts] == ["cancelled"] * 4 + ["complete"]
 
 
+#: Names of columns, of records, of layers, and of metrics that mean something here.
+OURS = [
+    "step", "seed", "point", "state", "number", "trial", "objective", "value", "mean", "x", "id",
+    "metrics", "params.x", "metrics.loss", "config", "effective_lr/conv1", "angular_update/",
+    "train_loss", "validation_error", "test_error", "images_per_second", "seconds", "usage",
+]  # fmt: skip
+
+
+def test_metrics_named_like_ours_are_metrics(client, sweep):
+    place, lease = leased(client, sweep)
+    values = {name: 0.25 + index / 100 for index, name in enumerate(OURS)} | {"loss": 0.5}
+    body = {"lease": lease, "reports": [{"step": 1, "metrics": values}]}
+    assert client.post(f"{place}/reports", json=body).status_code == 200
+    told = {"lease": lease, "state": "complete", "metrics": values}
+    assert client.post(f"{place}/tell", json=told).json()["state"] == "complete"
+
+    trial = client.get(place).json()
+    assert trial["metrics"] == values
+    assert (trial["objective"], trial["seed"], trial["step"]) == (0.5, 0, 1)
+    items = client.get(f"{sweep}/curves").json()["items"]
+    (curves,) = [one for one in items if one["number"] == trial["number"]]
+    names = {*OURS, "loss"} - {"effective_lr/conv1", "angular_update/"}
+    assert curves["curves"].keys() == names
+    page, number = sweep.removeprefix("/api/v1"), trial["number"]
+    for address in (
+        page,
+        f"{page}/trials/{number}",
+        f"{sweep}/analysis",
+        f"{sweep}/export",
+        f"{sweep}/export?format=csv",
+        f"{place}/metrics",
+    ):
+        assert client.get(address).status_code == 200, address
+
+
 @pytest.mark.parametrize(
     ("body", "path", "reason"),
     [
