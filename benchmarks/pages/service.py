@@ -20,8 +20,12 @@ ASKED, REPORTS = 7, 12
 ADDRESSES = {
     "page": "",
     "curves": "/plots/curves.json",
+    "curves, grouped": "/plots/curves.json?group=optimizer",
+    "curves that fit": "/plots/curves.json?where=gamma_c+%3E+2+and+point_mean+%3C+0.1",
+    "trials that fit": "/parts/trials?where=gamma_c+%3E+2&trial_sort=-metrics.validation_error",
     **{f"sensitivity {name}": f"/plots/sensitivity/{name}.json" for name in SPACE},
     "parallel": "/plots/parallel.json",
+    "parallel, brushed": "/plots/parallel.json?where=gamma_c+%3E+2+and+point_mean+%3C+0.1",
     "importance": "/plots/importance.json",
     "variance shares": "/plots/variance.json",
     "contour": "/plots/contour.json",
@@ -49,7 +53,8 @@ def answer_figures(url: str, sweep: str) -> list[Figure]:
                 start = time.monotonic()
                 answer = client.get(f"/sweeps/{sweep}{below}").raise_for_status()
                 times.append(time.monotonic() - start)
-            weight += answer.num_bytes_downloaded
+            # What a page asks for by itself; choices of a reader come on top.
+            weight += 0 if "?" in below else answer.num_bytes_downloaded
             if name == "page":
                 found.append(Figure("answer: page, after a start", times[0], "s", 1.0))
             most = 1.0 if name == "page" else 1.5

@@ -112,7 +112,9 @@ function brushed(element) {
   const box = document.getElementById("trials-where");
   const typed = brush && box.value.endsWith(brush) ? box.value.slice(0, -brush.length).replace(/ and $/, "") : box.value;
   brush = conditionOf(element.figure.brush, element.layout.selections || []);
-  box.value = [typed.trim(), brush].filter((part) => part).join(" and ");
+  const asked = [typed.trim(), brush].filter((part) => part).join(" and ");
+  if (asked === box.value) return;
+  box.value = asked;
   box.form.requestSubmit();
 }
 
@@ -143,10 +145,10 @@ document.addEventListener("htmx:after:swap", (event) => {
 
 document.addEventListener("click", ({ target }) => {
   if (!target.matches?.("[data-show-all]")) return;
-  brush = "";
-  for (const element of document.querySelectorAll("[data-plot]")) if (element.figure?.brush) Plotly.relayout(element, { selections: [] });
   const box = document.getElementById("trials-where");
-  box.value = "";
+  brush = box.value = "";
+  // It says that nothing is brushed any more, which changes nothing then.
+  for (const element of document.querySelectorAll("[data-plot]")) if (element.figure?.brush) Plotly.relayout(element, { selections: [] });
   box.form.requestSubmit();
 });
 

@@ -129,7 +129,10 @@ def main(folder: Path, home: Path | None = None) -> None:
                 f"{page}?where=point_mean+%3C+0.03+and+state+%3D+complete&curves.group=optimizer"
             )
             take(browser, brushed, folder / "brush.png", "figure:has(#parallel)", first=curves)
-            both = ",".join(one.id for one in finished if one.kind == "sweep")
+            trained = [
+                s.id for s in store.list_sweeps(kind="sweep").items if any(s.trials.values())
+            ]
+            both = ",".join(trained[:4])
             trials = f"{url}/trials?sweep={both}&trial_sort=objective&pinned=optimizer"
             take(browser, trials, folder / "trials.png", "#trials .table")
             take(browser, f"{page}/trials/0", folder / "trial.png", "#layers figure")

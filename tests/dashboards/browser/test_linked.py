@@ -222,7 +222,7 @@ class TestTogether:
         expect(page.locator("h1")).to_have_text("Trials of several sweeps")
         draw_all(page)
         box = page.get_by_label("Where", exact=True)
-        box.fill("sweep = digits-alpha-v-fine and point = 0")
+        box.fill('sweep = "digits-alpha-v-fine" and point = 0')
         box.press("Enter")
         expect(page.locator("#trials tbody tr")).to_have_count(3)
         expect(page.locator("#curves .legend")).not_to_contain_text("digits-optimizers")
