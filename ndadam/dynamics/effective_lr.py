@@ -6,6 +6,7 @@ Sec. 2.2). N vectors of L layers hold P elements.
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,12 @@ from ndadam.dynamics.step_hooks import StepHooks, refuse_no_optimizer
 from ndadam.dynamics.summary import MEAN_SQUARES, NUM_SUMS, Summary, quantities
 from ndadam.invariance.probe import ProbeResult
 from ndadam.optimizer.loss_scale import held_where, skips_step, unscale_
+from ndadam.optimizer.ndadam import NDAdam
 from ndadam.vectors.weight_vectors import refuse_without_vectors, weight_vectors
 
 if TYPE_CHECKING:
     from ndadam.fused.row_sums import RowSums
+    from ndadam.fused.step import SumsRequest
 
 
 class Phase(Enum):
@@ -140,6 +143,7 @@ class EffectiveLR:
         # Kernels read what is here read by calls, if nothing needs single elements.
         self._kernels: RowSums | None = None
         self._by_kernels = False  # of the step under way
+        self._request: SumsRequest | None = None  # to the step under way
         self._buffers: tuple[Tensor, Tensor, Tensor] | None = None
         if self._shadow is None and self._split is None and has_kernels(self.rows):
             self._kernels = new_row_sums(self.rows)
@@ -192,7 +196,11 @@ class EffectiveLR:
             recorded()
 
     def _keep_latest(self) -> None:
-        """Keep the record that a graph has made."""
+        """Keep the sums, or the record, that a graph has made."""
+        if self._sums_wait:
+            self._sums[self._num_waiting].copy_(self._sums[-1])
+            self._keep()
+            return
         self._sum_up()
         self._records.append(self._latest.clone())
 
@@ -306,6 +314,22 @@ class EffectiveLR:
         if self.phase is Phase.PASSED:
             return
         self._skipped = skips_step(optimizer, self.rows.device)
+        read = partial(self._read, optimizer, args, kwargs)
+        self._request = None
+        if (
+            self._kernels is not None
+            and self._skipped is None
+            and type(optimizer) is NDAdam
+            and not _has_closure(args, kwargs)
+        ):
+            # A fused step has most of what is summed at hand, and spares reading all of it twice.
+            self._request = new_request(self._kernels, self._place_of_sums(), read)
+            optimizer.request_sums(self._request)
+        else:
+            read()
+
+    def _read(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Take in weights and gradients before a step that does not sum by itself."""
         self._by_kernels = (
             self._kernels is not None
             and not _has_closure(args, kwargs)  # gradients come in it
@@ -332,13 +356,15 @@ class EffectiveLR:
             if self._balance is not None:
                 self._balance.interrupt()
         else:
+            if self._request is not None and self._request.is_written:
+                unscale_(self._place_of_sums()[_GW], optimizer)
             if _has_closure(args, kwargs):
                 # The gradient that the step used was computed inside it.
                 self._copy_gradients()
             moving = [t for part in self._stateful().values() for t in part.tensors()]
             with held_where(self._skipped, moving):
                 self._take_in(phase)
-            if phase is Phase.RECORDED and captures:
+            if phase is Phase.RECORDED and captures and not self._sums_wait:
                 # A graph has one place for its record, which it makes itself.
                 self._latest.copy_(self._summary.of(self._place_of_sums()))
         if not captures:
@@ -361,6 +387,8 @@ class EffectiveLR:
 
     def _measure(self, sums: Tensor) -> None:
         """Write the sums of the step under way, (S, N)."""
+        if self._request is not None and self._request.is_written:
+            return
         if self._by_kernels:
             assert self._kernels is not None
             self._kernels.after(sums)
@@ -384,6 +412,11 @@ class EffectiveLR:
             if self._skipped is not None:
                 square = square.masked_fill(self._skipped, 0)
             sums[-1] = square
+
+    @property
+    def _sums_wait(self) -> bool:
+        """Whether sums of several steps are summed up together."""
+        return len(self._sums) > 2
 
     def _keep(self) -> None:
         """Keep the sums of a step that was called; sum up when as many wait as there is room."""
@@ -422,6 +455,13 @@ def new_row_sums(rows: FlatBuffer) -> "RowSums | None":
 
     params = [(v.parameter, v.vector_dim) for v in rows.vectors]
     return RowSums(params) if RowSums.takes(params) else None
+
+
+def new_request(kernels: "RowSums", out: Tensor, read: Callable[[], None]) -> "SumsRequest":
+    """A request for the sums of a step, (4, N), and what is called if it declines."""
+    from ndadam.fused.step import SumsRequest
+
+    return SumsRequest(kernels.params, out[:NUM_SUMS], read)
 
 
 def _refuse_every(every: Any) -> None:

@@ -29,6 +29,7 @@ LENGTH = tl.constexpr(5)  # elements of a row K
 STRIDE = tl.constexpr(6)  # elements from a row to the next
 TILE = tl.constexpr(7)  # which of the tiles below
 OUT = tl.constexpr(8)  # where the parameter's rows begin in the record of effective learning rates
+SUMS = tl.constexpr(9)  # and in the sums that EffectiveLR asks for
 TABLE_COLUMNS = tl.constexpr(10)
 
 # Columns of the controls, (T, CONTROL_COLUMNS) float32, written by ``advance``.
@@ -54,20 +55,13 @@ TILE_1x6144_UNALIGNED = tl.constexpr(4)  # rows that do not start on 16 bytes
 TILE_16x384_UNALIGNED = tl.constexpr(5)
 TILE_SWEEPS = tl.constexpr(6)  # rows too long for registers: four sweeps, mostly from the caches
 TILE_SCALARS = tl.constexpr(7)  # plain Adam, SCALARS elements
-# Rows side by side in memory, element by element: the columns of a weight of shape (in, out).
-TILE_COLUMNS_1x6144 = tl.constexpr(8)
-TILE_COLUMNS_2x3072 = tl.constexpr(9)
-TILE_COLUMNS_4x1536 = tl.constexpr(10)
-TILE_COLUMNS_8x768 = tl.constexpr(11)
-TILE_COLUMNS_32x192 = tl.constexpr(12)
+TILE_8x768 = tl.constexpr(8)
 SCALARS = tl.constexpr(2048)
 SWEEP = tl.constexpr(4096)
 
 ADVANCE_OPTIONS = {"num_warps": 4}
 # Without the cap the compiler takes more registers, and one program fills a processor.
 UPDATE_OPTIONS = {"num_warps": 16, "maxnreg": 64}
-# Places are no constant steps from one another here, which takes registers.
-COLUMNS_OPTIONS = {"num_warps": 16}
 
 # |w|^2 of unit vectors is off by this much at most: 64 rounding errors of |w|, or one unit in
 # the last place of weights in half precision.
@@ -145,12 +139,14 @@ def _power(log_base, exponent):
 
 
 @triton.jit
-def update(
+def update(  # noqa: C901 - a branch for each tile
     items,  # (grid, 2) int32: parameter, its first row for this program
     table,  # (T, TABLE_COLUMNS) int64
     grads,  # (T,) int64 addresses
     controls,  # (T, CONTROL_COLUMNS)
     effective_lr,  # (all rows,) float32: length of each row's step, or None
+    sums,  # (4, num_sums) float32, as ``row_sums`` has them, or None
+    num_sums,
     ELEMENT: tl.constexpr,  # type of weights and gradients
 ):
     """Update one tile: rows of weight vectors, or scalars."""
@@ -171,66 +167,28 @@ def update(
     out = effective_lr
     if effective_lr is not None:
         out = effective_lr + tl.load(row + OUT)
+    s = sums
+    if sums is not None:
+        s = sums + tl.load(row + SUMS)
 
     if tile == TILE_1x6144:
-        _turn(w, g, m, v, out, control, first, rows, length, stride, 1, 2048, True)
+        _turn(w, g, m, v, out, s, num_sums, control, first, rows, length, stride, 1, 2048, True)
     elif tile == TILE_2x3072:
-        _turn(w, g, m, v, out, control, first, rows, length, stride, 2, 1024, True)
+        _turn(w, g, m, v, out, s, num_sums, control, first, rows, length, stride, 2, 1024, True)
     elif tile == TILE_4x1536:
-        _turn(w, g, m, v, out, control, first, rows, length, stride, 4, 512, True)
+        _turn(w, g, m, v, out, s, num_sums, control, first, rows, length, stride, 4, 512, True)
     elif tile == TILE_16x384:
-        _turn(w, g, m, v, out, control, first, rows, length, stride, 16, 128, True)
+        _turn(w, g, m, v, out, s, num_sums, control, first, rows, length, stride, 16, 128, True)
+    elif tile == TILE_8x768:
+        _turn(w, g, m, v, out, s, num_sums, control, first, rows, length, stride, 8, 256, True)
     elif tile == TILE_1x6144_UNALIGNED:
-        _turn(w, g, m, v, out, control, first, rows, length, stride, 1, 2048, False)
+        _turn(w, g, m, v, out, s, num_sums, control, first, rows, length, stride, 1, 2048, False)
     elif tile == TILE_16x384_UNALIGNED:
-        _turn(w, g, m, v, out, control, first, rows, length, stride, 16, 128, False)
+        _turn(w, g, m, v, out, s, num_sums, control, first, rows, length, stride, 16, 128, False)
     elif tile == TILE_SWEEPS:
-        _turn_in_sweeps(w, g, m, v, out, control, first, rows, length, stride)
+        _turn_in_sweeps(w, g, m, v, out, s, num_sums, control, first, rows, length, stride)
     else:
         _adam(w, g, m, v, control, first, rows)
-
-
-@triton.jit
-def update_columns(
-    items,  # (grid, 2) int32: parameter, its first column for this program
-    table,  # (T, TABLE_COLUMNS) int64; STRIDE is from one element of a column to the next
-    grads,  # (T,) int64 addresses
-    controls,  # (T, CONTROL_COLUMNS)
-    effective_lr,  # (all rows,) float32: length of each column's step, or None
-    ELEMENT: tl.constexpr,  # type of weights and gradients
-):
-    """Update one tile of parameters whose weight vectors are columns.
-
-    A kernel of its own, so that rows keep the registers that they have.
-    """
-    item = tl.program_id(0)
-    parameter = tl.load(items + 2 * item).to(tl.int64)
-    first = tl.load(items + 2 * item + 1).to(tl.int64)
-    row = table + parameter * TABLE_COLUMNS
-    tile = tl.load(row + TILE)
-    w = tl.load(row + WEIGHT).to(tl.pointer_type(ELEMENT))
-    g = tl.load(grads + parameter).to(tl.pointer_type(ELEMENT))
-    m = tl.load(row + EXP_AVG).to(tl.pointer_type(tl.float32))
-    v = tl.load(row + EXP_AVG_SQ).to(tl.pointer_type(tl.float32))
-    length = tl.load(row + LENGTH).to(tl.int32)
-    step = tl.load(row + STRIDE).to(tl.int32)
-    control = controls + parameter * CONTROL_COLUMNS
-    live = tl.load(control + LIVE)
-    rows = tl.where(live == 0, 0, tl.load(row + ROWS))
-    out = effective_lr
-    if effective_lr is not None:
-        out = effective_lr + tl.load(row + OUT)
-
-    if tile == TILE_COLUMNS_1x6144:
-        _turn(w, g, m, v, out, control, first, rows, length, step, 1, 2048, False, True)
-    elif tile == TILE_COLUMNS_2x3072:
-        _turn(w, g, m, v, out, control, first, rows, length, step, 2, 1024, False, True)
-    elif tile == TILE_COLUMNS_4x1536:
-        _turn(w, g, m, v, out, control, first, rows, length, step, 4, 512, False, True)
-    elif tile == TILE_COLUMNS_8x768:
-        _turn(w, g, m, v, out, control, first, rows, length, step, 8, 256, False, True)
-    else:
-        _turn(w, g, m, v, out, control, first, rows, length, step, 32, 64, False, True)
 
 
 @triton.jit
@@ -240,6 +198,8 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     moments,
     squares,
     out,
+    sums,
+    num_sums,
     control,
     first,
     rows,
@@ -248,11 +208,10 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     TILE_ROWS: tl.constexpr,
     THIRD: tl.constexpr,
     ALIGNED: tl.constexpr,
-    COLUMNS: tl.constexpr = False,
 ):
     """One ND-Adam step of TILE_ROWS weight vectors (Algorithm 1) that stay in registers.
 
-    ``stride`` is from one vector to the next, with COLUMNS from one element to the next.
+    ``stride`` is from one vector to the next.
     """
     row = first + tl.arange(0, TILE_ROWS)[:, None]
     present = row < rows
@@ -262,23 +221,18 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     in_a = present & _within(a, length, ALIGNED)
     in_b = present & _within(b, length, ALIGNED)
     in_c = present & _within(c, length, ALIGNED)
-    apart = row * stride
-    at_a, at_b, at_c = a, b, c
-    if COLUMNS:
-        apart = row
-        at_a, at_b, at_c = a * stride, b * stride, c * stride
-    w_row = weights + apart
-    g_row = grads + apart
-    m_row = moments + apart
-    wa = _load(w_row, at_a, in_a, ALIGNED)
-    wb = _load(w_row, at_b, in_b, ALIGNED)
-    wc = _load(w_row, at_c, in_c, ALIGNED)
-    ga = _load(g_row, at_a, in_a, ALIGNED)
-    gb = _load(g_row, at_b, in_b, ALIGNED)
-    gc = _load(g_row, at_c, in_c, ALIGNED)
-    ma = _load(m_row, at_a, in_a, ALIGNED)
-    mb = _load(m_row, at_b, in_b, ALIGNED)
-    mc = _load(m_row, at_c, in_c, ALIGNED)
+    w_row = weights + row * stride
+    g_row = grads + row * stride
+    m_row = moments + row * stride
+    wa = _load(w_row, a, in_a, ALIGNED)
+    wb = _load(w_row, b, in_b, ALIGNED)
+    wc = _load(w_row, c, in_c, ALIGNED)
+    ga = _load(g_row, a, in_a, ALIGNED)
+    gb = _load(g_row, b, in_b, ALIGNED)
+    gc = _load(g_row, c, in_c, ALIGNED)
+    ma = _load(m_row, a, in_a, ALIGNED)
+    mb = _load(m_row, b, in_b, ALIGNED)
+    mc = _load(m_row, c, in_c, ALIGNED)
     v = tl.load(squares + row, mask=present, other=0.0)
 
     # From here on w is the direction, and g the gradient with respect to it.
@@ -289,7 +243,12 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     wb *= to_unit
     wc *= to_unit
     factor = tl.load(control + GRAD_FACTOR) * tl.where(is_unit, 1.0, tl.sqrt_rn(norm2))
-    radial = factor * _dots(ga, wa, gb, wb, gc, wc)
+    dots = _dots(ga, wa, gb, wb, gc, wc)
+    radial = factor * dots
+    if sums is not None:
+        from_unit = _from_unit(norm2, to_unit)
+        tl.store(sums + num_sums + row, norm2, mask=present)
+        tl.store(sums + 3 * num_sums + row, dots * from_unit, mask=present)
     ga = factor * ga - radial * wa
     gb = factor * gb - radial * wb
     gc = factor * gc - radial * wc
@@ -307,9 +266,9 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     norm2 = _dots(ga, ga, gb, gb, gc, gc)
 
     finite = _is_finite(square) & _is_finite(norm2)
-    _store(m_row, at_a, ma, in_a & finite, ALIGNED)
-    _store(m_row, at_b, mb, in_b & finite, ALIGNED)
-    _store(m_row, at_c, mc, in_c & finite, ALIGNED)
+    _store(m_row, a, ma, in_a & finite, ALIGNED)
+    _store(m_row, b, mb, in_b & finite, ALIGNED)
+    _store(m_row, c, mc, in_c & finite, ALIGNED)
     tl.store(squares + row, v, mask=present & finite)
     broken = tl.sum(tl.where(present & (finite == 0), 1.0, 0.0))
     tl.atomic_add(control + SKIPPED, broken, mask=broken > 0)
@@ -318,12 +277,36 @@ def _turn(  # noqa: PLR0915 - one row's algorithm, three times side by side
     ga *= inverse
     gb *= inverse
     gc *= inverse
-    _store(w_row, at_a, ga, in_a & moves, ALIGNED)
-    _store(w_row, at_b, gb, in_b & moves, ALIGNED)
-    _store(w_row, at_c, gc, in_c & moves, ALIGNED)
+    _store(w_row, a, ga, in_a & moves, ALIGNED)
+    _store(w_row, b, gb, in_b & moves, ALIGNED)
+    _store(w_row, c, gc, in_c & moves, ALIGNED)
     if out is not None:
         step2 = _dots(ga - wa, ga - wa, gb - wb, gb - wb, gc - wc, gc - wc)
         tl.store(out + row, tl.sqrt_rn(tl.where(moves, step2, 0.0)), mask=present)
+    if sums is not None:
+        # What memory holds now, less what it held.
+        wa = _stored(wa * from_unit, weights.dtype.element_ty)
+        wb = _stored(wb * from_unit, weights.dtype.element_ty)
+        wc = _stored(wc * from_unit, weights.dtype.element_ty)
+        ga = _stored(ga, weights.dtype.element_ty) - wa
+        gb = _stored(gb, weights.dtype.element_ty) - wb
+        gc = _stored(gc, weights.dtype.element_ty) - wc
+        qq = tl.where(moves, _dots(ga, ga, gb, gb, gc, gc), 0.0)
+        qw = tl.where(moves, _dots(ga, wa, gb, wb, gc, wc), 0.0)
+        tl.store(sums + row, qq, mask=present)
+        tl.store(sums + 2 * num_sums + row, qw, mask=present)
+
+
+@triton.jit
+def _from_unit(norm2, to_unit):
+    """What the direction is multiplied by to get w; exactly 1 where w is its own direction."""
+    return tl.where(to_unit == 1.0, 1.0, tl.where(to_unit > 0, tl.sqrt_rn(norm2), 0.0))
+
+
+@triton.jit
+def _stored(x, ELEMENT: tl.constexpr):
+    """A value as memory holds it; what a direction was made of comes back to the bit."""
+    return x.to(ELEMENT).to(tl.float32)
 
 
 @triton.jit
@@ -383,7 +366,7 @@ def _to_unit(norm2, is_unit, ELEMENT: tl.constexpr):
 
 @triton.jit
 def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
-    weights, grads, moments, squares, out, control, first, rows, length, stride
+    weights, grads, moments, squares, out, sums, num_sums, control, first, rows, length, stride
 ):
     """The same step for one row too long for registers."""
     weights += first * stride
@@ -408,7 +391,12 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
     unit = _to_unit(norm2, is_unit, weights.dtype.element_ty)
     stretch = tl.where(is_unit, 1.0, tl.sqrt_rn(norm2))
     factor *= stretch
+    norm2_before = norm2
     radial = tl.sum(dots) * unit * stretch
+    if sums is not None:
+        tl.store(sums + num_sums + first, norm2, mask=present)
+        inner = tl.sum(dots) / tl.load(control + GRAD_FACTOR)
+        tl.store(sums + 3 * num_sums + first, inner, mask=present)
 
     total = tl.zeros((SWEEP,), tl.float32)
     for start in range(0, length, SWEEP):
@@ -438,6 +426,8 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
     tl.atomic_add(control + SKIPPED, 1.0, mask=present & (finite == 0))
 
     total = tl.zeros((SWEEP,), tl.float32)
+    qq = tl.zeros((SWEEP,), tl.float32)
+    qw = tl.zeros((SWEEP,), tl.float32)
     for start in range(0, length, SWEEP):
         inside = (start + column < length) & finite
         w = unit * tl.load(weights + start + column, mask=inside, other=0.0).to(tl.float32)
@@ -449,6 +439,14 @@ def _turn_in_sweeps(  # noqa: PLR0915 - the same algorithm, sweep by sweep
         tl.store(weights + start + column, new.to(weights.dtype.element_ty), mask=inside & moves)
         step = tl.where(inside & moves, new - w, 0.0)
         total += step * step
+        if sums is not None:
+            was = _stored(w * _from_unit(norm2_before, unit), weights.dtype.element_ty)
+            moved = tl.where(inside & moves, _stored(new, weights.dtype.element_ty) - was, 0.0)
+            qq += moved * moved
+            qw += moved * was
+    if sums is not None:
+        tl.store(sums + first, tl.sum(qq), mask=present)
+        tl.store(sums + 2 * num_sums + first, tl.sum(qw), mask=present)
     if out is not None:
         tl.store(out + first, tl.sqrt_rn(tl.sum(total)), mask=present)
 

@@ -13,7 +13,8 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from ndadam.fused import kernels
+from ndadam.cuda import is_capturing
+from ndadam.fused import column_kernels, kernels
 from ndadam.fused.table import ALIGNMENT, AddressColumns, Operands, Table
 
 ELEMENT_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -121,6 +122,8 @@ class Launch:
         self._launches = DirectLaunches()
         self._last_addresses: tuple[int, ...] = ()
         self._last_is_aligned = False
+        self._summed: Sequence[tuple[Tensor, int]] | None = None
+        self._sums_fit = False
 
     def __call__(
         self,
@@ -130,6 +133,7 @@ class Launch:
         found_inf: Tensor | None,
         *,
         records: bool,
+        sums: Tensor | None = None,
     ) -> None:
         addresses = tuple([grads[i].data_ptr() for i in self._place.positions])
         if addresses != self._last_addresses:
@@ -144,21 +148,54 @@ class Launch:
             column = self._columns.column(addresses)
             for name, kernel, options, items in (
                 ("rows", kernels.update, kernels.UPDATE_OPTIONS, table.items),
-                ("columns", kernels.update_columns, kernels.COLUMNS_OPTIONS, table.column_items),
+                (
+                    "columns",
+                    column_kernels.update_columns,
+                    column_kernels.OPTIONS,
+                    table.column_items,
+                ),
             ):
                 if items is not None:
                     self._launches.run(
                         kernel,
                         options,
-                        (name, records),
+                        (name, records, sums is not None),
                         len(items),
                         items,
                         table.addresses,
                         column,
                         self._controls,
                         self._record if records else None,
+                        sums,
+                        0 if sums is None else sums.shape[-1],
                         self._element,
                     )
+
+    def can_sum(self, params: Sequence[tuple[Tensor, int]]) -> bool:
+        """Whether a step can write sums of these: of all vectors here, and of no others.
+
+        Args:
+            params: In the order of the sums, with the dimension that indexes the rows of each.
+        """
+        if params is self._summed:
+            return self._sums_fit
+        if is_capturing(self._device):
+            return False
+        starts, at = {}, 0
+        for p, dim in params:
+            starts[id(p), dim % p.dim()] = at
+            at += p.shape[dim]
+        kept = [
+            None if o.vector_dim is None else (id(o.weight), o.vector_dim % o.weight.dim())
+            for o in self._operands
+        ]
+        self._summed = params
+        self._sums_fit = {key for key in kept if key is not None} == starts.keys()
+        if self._sums_fit:
+            column = [0 if key is None else starts[key] for key in kept]
+            self._aligned.set_sums(column)
+            self._unaligned.set_sums(column)
+        return self._sums_fit
 
     def weights_at(self, position: int) -> list[Tensor]:
         """The weight at a position among all parameters, none if it is in another launch."""

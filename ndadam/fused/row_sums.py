@@ -222,6 +222,8 @@ class RowSums:
     """
 
     def __init__(self, params: Sequence[tuple[Tensor, int]]) -> None:
+        #: Parameters, with the dimension that indexes the rows of each.
+        self.params = params
         self._params = [p for p, _ in params]
         self._dims = [dim for _, dim in params]
         self._device = self._params[0].device

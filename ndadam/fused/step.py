@@ -12,7 +12,8 @@ also with eps = 0; a row of another length is stepped from its direction; no row
 gradients are never written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -29,6 +30,23 @@ def fits_fused_step(p: Tensor, vector_dim: int | None) -> bool:
     if is_distributed(p):
         return False
     return p.dtype in ELEMENT_TYPES and p.numel() > 0 and rows_of(p, vector_dim) is not None
+
+
+@dataclass(slots=True)
+class SumsRequest:
+    """What ``EffectiveLR`` wants of a step: sums that the step has at hand anyway.
+
+    Attributes:
+        params: What is summed, in the order of the sums, with the dimension of the vectors.
+        out: (4, N) float32, as ``row_sums`` has them; g . w is of the gradients as they are.
+        decline: Called before anything is updated by a step that does not write the sums.
+        is_written: Whether the step has written them.
+    """
+
+    params: Sequence[tuple[Tensor, int]]
+    out: Tensor
+    decline: Callable[[], None]
+    is_written: bool = False
 
 
 class FusedStep:
@@ -66,6 +84,7 @@ class FusedStep:
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
         addresses: list[int] | None = None,
+        request: SumsRequest | None = None,
     ) -> None:
         """Update every parameter.
 
@@ -74,6 +93,7 @@ class FusedStep:
             addresses: Of everything but the gradients, where the caller knows them.
             grad_scale: Device scalar the gradients are divided by.
             found_inf: Device scalar; when it is not 0 nothing is changed, steps included.
+            request: Sums to write, or to decline.
 
         Raises:
             RuntimeError: A first step, or one after parameters have moved, inside a capture.
@@ -90,8 +110,23 @@ class FusedStep:
             self._addresses = _addresses(groups)
         if [(grad.stride(), grad.dtype) for grad in grads] != self._layouts:
             grads = [self._in_layout_of(self._weight(i), grad) for i, grad in enumerate(grads)]
+        sums = None if request is None else self._granted(request, found_inf)
         for launch in self._launches:
-            launch(groups, grads, grad_scale, found_inf, records=self.records_effective_lr)
+            launch(
+                groups, grads, grad_scale, found_inf, records=self.records_effective_lr, sums=sums
+            )
+
+    def _granted(self, request: SumsRequest, found_inf: Tensor | None) -> Tensor | None:
+        """Where to write the sums; None if they are declined.
+
+        A step that may be skipped on the device would leave the sums of another one.
+        """
+        if found_inf is None and len(self._launches) == 1:
+            if self._launches[0].can_sum(request.params):
+                request.is_written = True
+                return request.out
+        request.decline()
+        return None
 
     def effective_lr(self, p: Tensor) -> Tensor | None:
         """``||w_t - w_{t-1}|| / ||w_{t-1}||`` of each row of ``p`` in the last recorded step, (R,).

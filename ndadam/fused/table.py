@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from ndadam.cuda import is_capturing
-from ndadam.fused import kernels
+from ndadam.fused import column_kernels, kernels
 
 # Rows a program of the aligned, and of the unaligned, tile holds, by the longest row it takes.
 _ALIGNED = (
     (384, kernels.TILE_16x384.value, 16),
+    (768, kernels.TILE_8x768.value, 8),
     (1536, kernels.TILE_4x1536.value, 4),
     (3072, kernels.TILE_2x3072.value, 2),
     (6144, kernels.TILE_1x6144.value, 1),
@@ -27,11 +28,15 @@ _UNALIGNED = (
     (6144, kernels.TILE_1x6144_UNALIGNED.value, 1),
 )
 _COLUMNS = (
-    (192, kernels.TILE_COLUMNS_32x192.value, 32),
-    (768, kernels.TILE_COLUMNS_8x768.value, 8),
-    (1536, kernels.TILE_COLUMNS_4x1536.value, 4),
-    (3072, kernels.TILE_COLUMNS_2x3072.value, 2),
-    (6144, kernels.TILE_COLUMNS_1x6144.value, 1),
+    (192, column_kernels.TILE_128x192.value, 128),
+    (768, column_kernels.TILE_32x768.value, 32),
+    (1536, column_kernels.TILE_16x1536.value, 16),
+    (3072, column_kernels.TILE_8x3072.value, 8),
+    (6144, column_kernels.TILE_4x6144.value, 4),
+)
+_UNALIGNED_COLUMNS = (
+    (768, column_kernels.TILE_32x768_UNALIGNED.value, 32),
+    (6144, column_kernels.TILE_4x6144_UNALIGNED.value, 4),
 )
 _SWEEPS = (kernels.TILE_SWEEPS.value, 1)
 _SCALARS = (kernels.TILE_SCALARS.value, kernels.SCALARS.value)
@@ -136,6 +141,11 @@ class Table:
             None if items is None else items.to(device) for items in _items(rows, tiles)
         )
 
+    def set_sums(self, starts: Sequence[int]) -> None:
+        """Set where the rows of each parameter begin in the sums of a step."""
+        column = torch.tensor(starts, dtype=torch.int64, device="cpu")
+        self.addresses[:, kernels.SUMS.value] = column.to(self.addresses.device)
+
 
 def _rows_or_raise(operands: Operands) -> Rows:
     rows = rows_of(operands.weight, operands.vector_dim)
@@ -153,9 +163,10 @@ def _tile(operands: Operands, rows: Rows, gradients_aligned: bool) -> tuple[int,
     """The tile for a parameter and how many of its rows one program takes."""
     if operands.vector_dim is None:
         return _SCALARS
-    if rows.are_columns:
-        return next((tile, count) for longest, tile, count in _COLUMNS if rows.length <= longest)
     aligned = gradients_aligned and _is_aligned(operands, rows)
+    if rows.are_columns:
+        tiles = _COLUMNS if aligned else _UNALIGNED_COLUMNS
+        return next((tile, count) for longest, tile, count in tiles if rows.length <= longest)
     for longest, tile, count in _ALIGNED if aligned else _UNALIGNED:
         if rows.length <= longest:
             return tile, count
@@ -163,10 +174,11 @@ def _tile(operands: Operands, rows: Rows, gradients_aligned: bool) -> tuple[int,
 
 
 def _is_aligned(operands: Operands, rows: Rows) -> bool:
-    """Whether every row of weight and moment starts on 16 bytes."""
+    """Whether every row of weight and moment starts on 16 bytes; of columns, each element's."""
     bases = (operands.weight.data_ptr(), operands.exp_avg.data_ptr())
     row_bytes = rows.stride * operands.weight.element_size()
-    return rows.length % 4 == 0 and all(x % ALIGNMENT == 0 for x in (*bases, row_bytes))
+    run = rows.number if rows.are_columns else rows.length
+    return run % 4 == 0 and all(x % ALIGNMENT == 0 for x in (*bases, row_bytes))
 
 
 def _items(

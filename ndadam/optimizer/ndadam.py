@@ -51,7 +51,7 @@ from ndadam.vectors.vector_numbers import KeptNumbers
 if TYPE_CHECKING:
     from ndadam.fused.launch import FusedGroup
     from ndadam.fused.plan import FusedPlan
-    from ndadam.fused.step import FusedStep
+    from ndadam.fused.step import FusedStep, SumsRequest
 
 
 class NDAdam(Optimizer):
@@ -120,6 +120,7 @@ class NDAdam(Optimizer):
     _warns_of_compiled_step = True
     _fused: "FusedStep | None" = None
     _plan: "FusedPlan | None" = None  # of the last step, if all of it was fused
+    _request: "SumsRequest | None" = None  # to the next step
 
     def __init__(
         self,
@@ -357,9 +358,19 @@ class NDAdam(Optimizer):
                     totals[name] = total
         return totals
 
+    def request_sums(self, request: "SumsRequest") -> None:
+        """Have the next step write its sums, or decline before it updates anything."""
+        self._request = request
+
+    def _decline_request(self) -> None:
+        if self._request is not None:
+            self._request.decline()
+            self._request = None
+
     def _take_step(self) -> None:
         if self._plan is not None and self._repeat_step(self._plan):
             return
+        self._decline_request()
         self._plan = None
         fused_groups: dict[int, FusedGroup] = {}
         is_fused = True
@@ -386,12 +397,14 @@ class NDAdam(Optimizer):
         for index, step in groups.items():
             self._prepare_capture(index, step.params[0], is_fused=True)
             step.take_rates(self.param_groups[index])
-        self._launch(groups, plan.addresses)
+        request, self._request = self._request, None
+        self._launch(groups, plan.addresses, request)
         return True
 
     @_disable_dynamo
     def _compiled_batches(self) -> list[CompiledBatch]:
         """What the compiled step updates; what is fused is updated here."""
+        self._decline_request()
         # A GradScaler that leaves unscaling to the step relies on the fused one.
         compiled = getattr(self, "found_inf", None) is None
         fused_groups: dict[int, FusedGroup] = {}
@@ -425,7 +438,12 @@ class NDAdam(Optimizer):
         fused_step, dim = self.fused_step, group["vector_dim"]
         return fused_step is not None and any(fused_step.takes(p, dim) for p, _ in pairs)
 
-    def _launch(self, groups: "dict[int, FusedGroup]", addresses: list[int] | None = None) -> None:
+    def _launch(
+        self,
+        groups: "dict[int, FusedGroup]",
+        addresses: list[int] | None = None,
+        request: "SumsRequest | None" = None,
+    ) -> None:
         assert self.fused_step is not None  # or nothing would have been split off for it
         self.fused_step(
             list(groups.values()),
@@ -433,6 +451,7 @@ class NDAdam(Optimizer):
             grad_scale=getattr(self, "grad_scale", None),
             found_inf=getattr(self, "found_inf", None),
             addresses=addresses,
+            request=request,
         )
         for group in groups.values():
             group.grads = ()  # ``zero_grad`` must free them

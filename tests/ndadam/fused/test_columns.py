@@ -15,8 +15,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning"),
 ]
 
-# (length of a column, columns): one for each tile, and columns that fill no tile.
-SHAPES = [(2, 5), (27, 70), (192, 33), (700, 9), (1500, 5), (3000, 3), (6144, 2)]
+# (length of a column, columns): one for each tile, columns that fill no tile, and matrices whose
+# rows do not start on 16 bytes.
+SHAPES = [(27, 72), (192, 132), (768, 36), (1500, 20), (3000, 12), (6144, 4), (2, 5), (700, 9)]
+SHAPES += [(6144, 2)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -82,6 +84,29 @@ def test_a_column_with_a_broken_gradient_sits_the_step_out_alone() -> None:
     stays = (trained.p == before).all(0)
     assert stays.nonzero().flatten().tolist() == [33]
     assert fused.skipped_vectors(trained.p) == 1
+
+
+def test_a_column_with_a_broken_moment_keeps_its_state() -> None:
+    trained = Trained((30, 40), vector_dim=1)
+    trained.exp_avg[7, 33] = torch.inf
+    squares = trained.exp_avg_sq.clone()
+
+    FusedStep()([group_of([trained], [trained.gradient()])])
+
+    stays = (trained.exp_avg_sq == squares)[0]
+    assert stays.nonzero().flatten().tolist() == [33]
+    assert trained.exp_avg[:, 33].isinf().sum() == 1
+
+
+def test_a_column_without_a_gradient_keeps_its_bits() -> None:
+    trained = Trained((30, 40), vector_dim=1)
+    before, grad = trained.p.clone(), trained.gradient()
+    grad[:, 12] = 0
+
+    FusedStep()([group_of([trained], [grad], eps=0.0)])
+
+    stays = (trained.p == before).all(0)
+    assert stays.nonzero().flatten().tolist() == [12]
 
 
 def test_a_column_of_another_length_is_stepped_from_its_direction() -> None:

@@ -162,6 +162,59 @@ def test_what_is_recorded_is_what_the_calls_record(name, monkeypatch):
                 assert values == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
+class InOut(nn.Module):
+    """A weight whose vectors are columns."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs))
+
+
+# The interpreter computes what the kernel masks with numpy, which warns where a device does not.
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("is_granted", [True, False])
+def test_a_fused_step_sums_what_the_kernels_around_it_would(dtype, is_granted, monkeypatch):
+    for module in ("ndadam.fused.step", "ndadam.optimizer.ndadam"):
+        monkeypatch.setattr(f"{module}.runs_kernels", lambda p: True)
+    monkeypatch.setattr("ndadam.dynamics.effective_lr.has_kernels", lambda rows: True)
+    if not is_granted:
+        monkeypatch.setattr("ndadam.fused.launch.Launch.can_sum", lambda *args: False)
+    torch.manual_seed(0)
+    layers = (nn.Linear(40, 6), nn.Conv2d(3, 5, 3), nn.Linear(6200, 2), InOut(48, 8), InOut(70, 5))
+    model = nn.Sequential(*layers).to(DEVICE, dtype)
+    rules = {InOut: 1}
+    optimizer = NDAdam(param_groups(model, rules=rules))
+
+    def step():
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape).to(DEVICE, dtype)
+        optimizer.step()
+
+    step()  # what is not of unit norm yet becomes so
+    dynamics = EffectiveLR(model, optimizer, rules=rules)
+    for _ in range(3):
+        before = [v.parameter.detach().double() for v in dynamics.rows.vectors]
+        step()
+        assert dynamics._request.is_written == is_granted
+    record = dynamics.drain()
+
+    # The interpreter cuts bfloat16 off where a device rounds, so that w does not come back to the
+    # bit from its direction.
+    is_cut_off = DEVICE == "cpu" and dtype == torch.bfloat16 and is_granted
+    rel = 0.02 if is_cut_off else 1e-4
+    for v, w in zip(dynamics.rows.vectors, before, strict=True):
+        moved = v.parameter.double() - w
+        dims = [d for d in range(w.dim()) if d != v.vector_dim % w.dim()]
+        ratio = moved.square().sum(dims) / w.square().sum(dims)
+        inner = (v.parameter.grad.double() * w).sum(dims) / w.square().sum(dims)
+        found = record.layers[v.layer]
+        assert found.effective_lr[-1] == pytest.approx(ratio.mean().sqrt().item(), rel=rel)
+        assert found.radial_gradient[-1] == pytest.approx(inner.mean().item(), rel=rel, abs=1e-3)
+
+
 def test_sums_that_wait_are_in_states_and_in_copies(monkeypatch):
     monkeypatch.setattr("ndadam.dynamics.effective_lr.has_kernels", lambda rows: True)
     monkeypatch.setattr("ndadam.dynamics.summary.Summary.steps_at_once", 16)
