@@ -9,8 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.cli.train import parse_assignments
-from sweeps.batch.plan import load_specs
-from sweeps.errors import BatchRefused
+from sweeps.batch.plan import BatchRefused, read_specs
 from sweeps.figures.quantities import quantity
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
@@ -250,7 +249,7 @@ def test_parts_are_listed_with_their_fields(client: TestClient, package: Path) -
 
 
 def test_the_command_line_takes_fields_of_parts(package: Path) -> None:
-    found = parse_assignments(["network=net", "dataset=numbers", "network.hidden=3", "lr=0.1"][:3])
+    found = parse_assignments(["network=net", "dataset=numbers", "network.hidden=3"])
 
     assert found.stored()["network.hidden"] == 3
     with pytest.raises(FieldError, match="no field 'network_hidden'"):
@@ -268,7 +267,7 @@ def test_a_batch_trains_on_prepared_sets_alone(package: Path, tmp_path: Path) ->
     spec = SPEC | {"sampler": "random", "objective": {"metric": "validation_worst"}}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     with pytest.raises(BatchRefused, match="must be a prepared set in a batch, got 'numbers'"):
-        load_specs([tmp_path / "spec.json"])
+        read_specs([tmp_path / "spec.json"])
 
 
 def test_a_match_has_an_optimizer_of_a_package_as_its_source(
