@@ -1,5 +1,6 @@
 """How a reader wants curves shown: over what, on which scale, smoothed. The plot states it."""
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -33,11 +34,16 @@ CURVE_VIEWS = (
 TIME_UNITS = (("h", 3600.0, 7200.0), ("min", 60.0, 180.0), ("s", 1.0, 0.0))
 
 
+#: Letters of a line below a plot as wide as a phone.
+_PHONE = 42
+
+
 def noted(figure: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
     """The figure with notes below its x axis, where they are part of every saved image."""
+    lines = [line for note in notes for line in textwrap.wrap(note, _PHONE)]
     title = figure["layout"]["xaxis"]["title"]
-    title["text"] = "<br>".join([title["text"], *map(markup, notes)])
-    figure["layout"]["height"] += 16 * len(notes)
+    title["text"] = "<br>".join([title["text"], *map(markup, lines)])
+    figure["layout"]["height"] += 16 * len(lines)
     return figure
 
 

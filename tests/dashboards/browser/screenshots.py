@@ -125,10 +125,8 @@ def main(folder: Path, home: Path | None = None) -> None:
             take(browser, page, folder / "sweep-dark.png", curves, scheme="dark")
             search = part("search-title")
             take(browser, page, folder / "search.png", search, first=search)
-            brushed = (
-                f"{page}?where=point_mean+%3C+0.03+and+state+%3D+complete&curves.group=optimizer"
-            )
-            take(browser, brushed, folder / "brush.png", "figure:has(#parallel)", first=curves)
+            brushed = f"{page}?where=point_mean+%3C+0.03"
+            take(browser, brushed, folder / "brush.png", "figure:has(#parallel)", first=search)
             trained = [
                 s.id for s in store.list_sweeps(kind="sweep").items if any(s.trials.values())
             ]

@@ -63,7 +63,7 @@ class TestCurves:
         title = figure["layout"]["xaxis"]["title"]["text"]
 
         assert {name.split(" · ")[1] for name in named(figure)} == {"sgd"}
-        assert title.endswith("<br>only trials that fit: optimizer = sgd and seed = 1")
+        assert title.endswith("<br>only trials that fit: optimizer = sgd and<br>seed = 1")
         assert "one seed" in str(figure["data"][-1]["customdata"][0])
         nothing = plot(client, seeded, "curves", where="seed = 7")
         assert nothing == {"empty": "No trial fits the condition."}
