@@ -134,7 +134,11 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"num_points": 0}, "num_points", "greater than or equal to 1"),
     ({"num_points": 5_000_000, "replicates": 3}, "num_points", "5,000,000 points x 3 replicates"),
     ({"sampler": "grid"}, "space.alpha_v", "needs a step or a choice"),
-    ({"sampler": "annealing"}, "sampler", "'grid', 'random', 'qmc', 'tpe', 'gp', 'nsga2' or 'list'"),
+    (
+        {"sampler": "annealing"},
+        "sampler",
+        "'grid', 'random', 'qmc', 'tpe', 'gp', 'nsga2' or 'list'",
+    ),
     ({"objective": {"metric": "test_error"}}, "objective.metric", "steer"),
     ({"objective": {"metric": "accuracy"}}, "objective.metric", "validation_error"),
     ({"base": BASE | {"depth": 10**9}}, "base.depth", "less than or equal to 1000"),
