@@ -160,7 +160,7 @@ class Dispatcher:
 
     def task(self, run: Run) -> dict[str, Any]:
         """What the trainable is told, as JSON values."""
-        number = run.trial.number
+        number, first = run.trial.number, self._objective
         return {
             "config": run.trial.config,
             "device": self._device,
@@ -169,7 +169,7 @@ class Dispatcher:
             "stopped_by": self._name,
             "data_home": self._places.data_home,
             "log_path": str(self._places.log(number)),
-            "objective": None if self._objective is None else vars(self._objective),
+            "objective": first and {"metric": first.metric, "direction": first.direction},
             "objectives": self._objectives,
             "trials_per_gpu": self._trials_per_gpu,
             "training": self._training,
