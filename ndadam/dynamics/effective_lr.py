@@ -164,7 +164,8 @@ class EffectiveLR:
         self._sum_up()
         views = ("_w", "_dw", "_grad", "_w_views", "_dw_views", "_grad_views")
         return {key: value for key, value in self.__dict__.items() if key not in views} | {
-            "_kernels": None
+            "_kernels": None,
+            "_request": None,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
