@@ -21,6 +21,7 @@ def front_plot(
     ]
     if front["points"]:
         hover[-1] = {
+            "meta": {"points": [str(point["point"]) for point in front["points"]], "each": 1},
             "customdata": [point["point"] for point in front["points"]],
             "hovertemplate": f"point %{{customdata}}<br>{about}<extra></extra>",
         }
