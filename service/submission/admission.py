@@ -1,6 +1,6 @@
 """What happens between a valid spec and the store: can it run here, and what would it do."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -19,7 +19,7 @@ from service.submission.own_training import (
 from sweeps.cluster.capacity import ClusterShape, can_run, no_room
 from sweeps.errors import SweepNotFound
 from sweeps.match.match_spec import MatchSpec
-from sweeps.records import Kind, Page, Sweep
+from sweeps.records import Kind, Page, Runner, Sweep
 from sweeps.spec.prior import with_earlier_results
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
@@ -74,9 +74,9 @@ def get_match(store: Store, match_id: str) -> Sweep:
     return sweep
 
 
-def cluster_shape(store: Store) -> ClusterShape | None:
+def cluster_shape(runners: Sequence[Runner]) -> ClusterShape | None:
     """The machines that the newest runner sees; None while none has reported."""
-    for runner in store.runners():
+    for runner in runners:
         if (shape := runner.info.get("cluster")) is not None:
             return ClusterShape.from_json(shape)
     return None
@@ -160,11 +160,12 @@ class Corner:
 def refuse_what_cannot_run(spec: AnySpec, store: Store, settings: Settings) -> None:
     """Raise ApiError 422 for data sets that are not prepared and resources that never come."""
     home = settings.data_home()
+    runners = store.runners()
     place = Place(
-        cluster_shape(store),
+        cluster_shape(runners),
         cache(lambda name: dataset_info(name, home)),
-        of_runner(store, "trainings"),
-        of_runner(store, "parts"),
+        of_runner(runners, "trainings"),
+        of_runner(runners, "parts"),
     )
     if isinstance(spec, SweepSpec) and spec.training == EXTERNAL:
         return  # its trials run wherever their agents are

@@ -3,17 +3,17 @@
 That are trainings, and parts of the built-in one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from service.contract.errors import ApiError, refused, refused_field
 from service.contract.outputs import DeclaredMetricOut, PartOut, TrainingOut
 from service.submission.training_reader import reader
 from sweeps.match.match_spec import MatchSpec
+from sweeps.records import Runner
 from sweeps.spec.declarations import MetricDeclaration, Package
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.spec.training_fields import parts_named, reported_metrics
-from sweeps.store.store import Store
 from worker.config.parts import GROUPS, Part, find_part, load_part, registered_part_names
 from worker.config.registry import registrations
 from worker.config.train_config import TrainConfig
@@ -191,12 +191,12 @@ def _with_parts(spec: Spec) -> Spec:
     )
 
 
-def of_runner(store: Store, what: str) -> Mapping[str, Mapping[str, str]] | None:
+def of_runner(runners: Sequence[Runner], what: str) -> Mapping[str, Mapping[str, str]] | None:
     """Name -> package and version of the newest runner's workers; None = not known.
 
     ``what``: "trainings" or "parts".
     """
-    for runner in store.runners():
+    for runner in runners:
         found: Mapping[str, Mapping[str, str]] | None = runner.info.get(what)
         if found is not None:
             return found
