@@ -269,10 +269,10 @@ def across_page(
 
 @router.get(f"{HERE}/parts/trials")
 def across_part(query: AcrossQuery = Depends(), store: Store = StoreDep) -> HTMLResponse:
-    """One page of the table."""
-    return page(
-        "sweep/across_trials.html", **_values(store, read_sweeps(store, query.ids()), query)
-    )
+    """One page of the table; nothing while no sweep is named."""
+    if not (ids := query.ids()):
+        return HTMLResponse("")
+    return page("sweep/across_trials.html", **_values(store, read_sweeps(store, ids), query))
 
 
 @router.get(f"{HERE}/parts/views")

@@ -1,7 +1,7 @@
 """The closed-form match: what to ask it and what it answers. Nothing is trained or created."""
 
 from dataclasses import replace
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -38,6 +38,10 @@ class PredictionArm(Arm):
         description="sgd, sgdw (its decay is decoupled and multiplied by lr), adam, adamw, ndadam."
     )
     dampening: Fraction | None = Field(None, description="Dampening of sgd's momentum.")
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a config that were set; dampening, which no config has, is theory's."""
+        return {name: value for name, value in super().fields().items() if name != "dampening"}
 
 
 class PredictionSpec(BaseModel):

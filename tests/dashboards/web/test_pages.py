@@ -304,6 +304,7 @@ class TestTrialPage:
             "layers-effective_lr",
             "layers-angular_update",
             "layers-weight_norm",
+            *(f"usage-{panel}" for panel in ("load", "memory", "power", "cpu", "ram")),
         ]
 
     def test_the_log_s_end_is_shown(self, client: TestClient, seeded: Seeded) -> None:
