@@ -94,7 +94,7 @@ class Settings(BaseSettings):
         "between them; none = its own on loopback.",
     )
     training_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = Field(
-        60.0, description="Seconds that the import of a training's package may take in the API."
+        120.0, description="Seconds that the import of a training's package may take in the API."
     )
     drivers: Annotated[int, Field(ge=1, le=64)] = Field(
         2, description="Sweeps that the runner drives at the same time."

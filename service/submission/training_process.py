@@ -1,8 +1,8 @@
-"""A process that imports the package of one training: ``python -m …training_process NAME SECONDS``.
+"""A process that imports a package of trainings: ``python -m …training_process SECONDS NAME…``.
 
-Or that of a part of the built-in training, whose name is ``networks/NAME`` and the like.
+A part of the built-in training is called ``networks/NAME`` and the like.
 
-Prints what the training declares as a line of JSON, then answers a line for each spec on its input
+Prints what each training declares as a line of JSON, then answers a line for each spec on its input
 with the rules of the package that it breaks. Ends when its input does, or after minutes of silence.
 """
 
@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 from worker.config.described_config import describe, describe_part
@@ -25,12 +26,13 @@ IDLE_SECONDS = 600.0
 _MAX_FILES = 500
 
 
-def main(name: str, seconds: float) -> None:
-    """Read the training called ``name``; be gone where that takes much longer than ``seconds``."""
+def main(names: Sequence[str], seconds: float) -> None:
+    """Read trainings by name; be gone where one takes much longer than ``seconds``."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a package prints is no answer
-    signal.alarm(int(seconds) + 10)
-    _send(answers, _described(name))
+    for name in names:
+        signal.alarm(int(seconds) + 10)
+        _send(answers, _described(name))
     signal.alarm(0)
     while select.select([0], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.readline()):
         _send(answers, {"reasons": _broken_rules(**json.loads(line))})
@@ -77,4 +79,4 @@ def _broken_rules(kind: str, spec: dict[str, Any]) -> list[Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[2:], float(sys.argv[1]))

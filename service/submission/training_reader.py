@@ -10,7 +10,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sweeps.match.match_spec import MatchSpec
@@ -53,7 +55,7 @@ class _Ended(Exception):
 class _Process:
     """A process that has imported a package, or tries to."""
 
-    def __init__(self, name: str, seconds: float) -> None:
+    def __init__(self, names: Sequence[str], seconds: float) -> None:
         self._seconds = seconds
         self._left = b""
         path = os.pathsep.join(part or os.getcwd() for part in sys.path)
@@ -61,7 +63,7 @@ class _Process:
         # Its words are read where it dies.
         self._words = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, name, str(seconds)],
+            [sys.executable, "-m", module, str(seconds), *names],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
@@ -138,6 +140,10 @@ class _Reading:
         self.at = time.monotonic()
         return self.files != _times(self.files)
 
+    def end_of_reading(self) -> None:
+        self.at = time.monotonic()
+        self.done.set()
+
     def end(self) -> None:
         with self.lock:
             if self.process is not None:
@@ -211,7 +217,7 @@ class TrainingReader:
                 return reading.process.ask(question)
             except _Ended:  # it was idle for long, or short of memory
                 reading.process.close()
-        reading.process = _Process(_key(reading.found), self._seconds)
+        reading.process = _Process([_key(reading.found)], self._seconds)
         reading.process.answer()
         return reading.process.ask(question)
 
@@ -223,45 +229,65 @@ class TrainingReader:
                 if known is not None:
                     known.end()
                 known = self._known[name] = _Reading(found)
-                threading.Thread(target=self._read, args=(known,), daemon=True).start()
+                threading.Thread(target=self._read, args=([known],), daemon=True).start()
             return known
 
-    def _read(self, reading: _Reading) -> None:
-        try:
-            with self._turns:
-                self._import(reading)
-        except Exception as error:
-            log.exception("a training could not be read")
-            reading.refusal = f"{_title(reading.found)} could not be read: {error}"
-        finally:
-            reading.at = time.monotonic()
-            reading.done.set()
+    def read_package(self, registered: Sequence[Registered]) -> None:
+        """Begin to read what one package registers, in one process."""
+        with self._lock:
+            readings = [_Reading(found) for found in registered if _key(found) not in self._known]
+            self._known |= {_key(reading.found): reading for reading in readings}
+        threading.Thread(target=self._read, args=(readings,), daemon=True).start()
 
-    def _import(self, reading: _Reading) -> None:
-        found = reading.found
-        process = _Process(_key(found), self._seconds)
+    def _read(self, readings: list[_Reading]) -> None:
+        with self._turns:
+            while readings:
+                try:
+                    reached = self._import(readings)
+                except OSError as error:  # no process could be started
+                    readings[0].refusal = _unreadable(readings[0].found, error)
+                    readings[0].end_of_reading()
+                    reached = 1
+                readings = readings[reached:]
+
+    def _import(self, readings: list[_Reading]) -> int:
+        """Read trainings of one package until its process fails; return how many were reached."""
+        process = _Process([_key(reading.found) for reading in readings], self._seconds)
+        kept = False
         try:
-            answer = process.answer()
-            if "reason" in answer:
-                reading.refusal = answer["reason"]
-                log.warning("%s\n%s", reading.refusal, answer["log"])
-                return
-            reading.files = _times(answer["files"])
-            reading.has_rules = answer["training"]["has_rules"]
-            part = part_key(_key(found))
-            reading.training = (
-                described_part(part[0], found, answer["training"])
-                if part
-                else described(found, answer["training"])
-            )
-        except (TimeoutError, _Ended) as error:
-            reading.refusal = self._sentence(found, error, "importing")
-            log.warning("%s", reading.refusal)
+            for reached, reading in enumerate(readings, start=1):
+                try:
+                    self._learn(reading, process.answer())
+                except (TimeoutError, _Ended) as error:
+                    reading.refusal = self._sentence(reading.found, error, "importing")
+                    log.warning("%s", reading.refusal)
+                    return reached
+                except Exception as error:
+                    reading.refusal = _unreadable(reading.found, error)
+                finally:
+                    if len(readings) == 1 and reading.has_rules:
+                        reading.process, kept = process, True
+                    reading.end_of_reading()
         finally:
-            if reading.has_rules:
-                reading.process = process
-            else:
+            if not kept:
                 process.close()
+        return len(readings)
+
+    def _learn(self, reading: _Reading, answer: dict[str, Any]) -> None:
+        """Take over what a process says of a training."""
+        found = reading.found
+        if "reason" in answer:
+            reading.refusal = answer["reason"]
+            log.warning("%s\n%s", reading.refusal, answer["log"])
+            return
+        reading.files = _times(answer["files"])
+        reading.has_rules = answer["training"]["has_rules"]
+        part = part_key(_key(found))
+        reading.training = (
+            described_part(part[0], found, answer["training"])
+            if part
+            else described(found, answer["training"])
+        )
 
     def _sentence(self, found: Registered, error: Exception, doing: str) -> str:
         where = f"{doing} {found.entry.value} of {found.package} {found.version}"
@@ -285,6 +311,11 @@ def _title(found: Registered) -> str:
     return f"{part[0] if part else 'training'} {found.entry.name!r}"
 
 
+def _unreadable(found: Registered, error: Exception) -> str:
+    log.error("a training could not be read", exc_info=error)
+    return f"{_title(found)} could not be read: {error}"
+
+
 def _training_of(reading: _Reading) -> Training:
     if not isinstance(reading.training, Training):
         raise FieldError("training", reading.refusal)
@@ -303,26 +334,32 @@ def reader() -> TrainingReader | None:
     return _current
 
 
+def _registered() -> Iterator[Registered]:
+    """Yield the trainings and parts of other packages, one of each name."""
+    finds = [partial(find_training, n) for n in training_names() if n not in (IMAGES, EXTERNAL)]
+    finds += [
+        partial(find_part, owner, n) for owner in GROUPS for n in registered_part_names(owner)
+    ]
+    for find in finds:
+        try:
+            found = find()
+        except FieldError:
+            continue  # of two packages; whoever names it learns so
+        if found.package != OWN:
+            yield found
+
+
 def begin(seconds: float) -> TrainingReader:
     """Have packages read by other processes from now on, and begin with those that are there."""
     global _current
     _current = TrainingReader(seconds)
     read_trainings_with(_current)
     read_parts_with(_current.part)
-    for name in training_names():
-        if name not in (IMAGES, EXTERNAL):
-            try:
-                found = find_training(name)
-            except FieldError:
-                continue  # of two packages; whoever names it learns so
-            if found.package != OWN:
-                _current._reading(found)
-    for owner in GROUPS:
-        for name in registered_part_names(owner):
-            try:
-                _current._reading(find_part(owner, name))
-            except FieldError:
-                continue
+    packages: dict[str, list[Registered]] = {}
+    for found in _registered():
+        packages.setdefault(found.package, []).append(found)
+    for registered in packages.values():
+        _current.read_package(registered)
     return _current
 
 

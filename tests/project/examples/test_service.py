@@ -73,6 +73,7 @@ def service(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "NDSWEEP_DATA": str(home / "data"),
             "NDSWEEP_MLFLOW_PORT": str(holder.getsockname()[1]),
             "PYTHONPATH": str(packages),
+            "NDSWEEP_TRAINING_SECONDS": "300",
         }
         process = subprocess.Popen(
             [*NDSWEEP, "serve"], cwd=ROOT, env=settings, stdout=log, stderr=log
@@ -113,7 +114,7 @@ def seen(service: Client) -> dict[str, Seen]:
 def submit(url: str, spec: str) -> str:
     """Submit a spec as anybody would over REST, and return the id of the sweep."""
     headers = {"Content-Type": "application/yaml"}
-    answer = httpx2.post(f"{url}/api/v1/sweeps", content=spec, headers=headers, timeout=60)
+    answer = httpx2.post(f"{url}/api/v1/sweeps", content=spec, headers=headers, timeout=300)
     assert answer.status_code == 201, answer.text
     found: str = answer.json()["id"]
     return found
