@@ -173,7 +173,10 @@ GROUPS = (
                 "base", "recipe", "of the paper; where unset values come from", get_args(Recipe)
             ),
             config_field(
-                "base", "optimizer", "leave it where the sweep varies it", get_args(Optimizer)
+                "base",
+                "optimizer",
+                "leave it where the sweep varies it",
+                (*get_args(Optimizer), *registered_names("optimizers")),
             ),
             *SIZE_FIELDS,
             config_field("base", "batch_size"),

@@ -14,6 +14,7 @@ from dashboards.sweep_pages.tables import TrialQuery, trial_table
 from dashboards.web.error_pages import PageRoute
 from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep
+from sweeps.errors import SweepNotFound
 from sweeps.match.result import result_of
 from sweeps.records import Sweep
 from sweeps.spec.presets import preset_names, read_preset
@@ -62,6 +63,14 @@ def match_page(
     )
 
 
+def _match(store: Store, sweep_id: str) -> Sweep:
+    """Return a match. Raises SweepNotFound, for a sweep of another kind too."""
+    sweep = store.get_sweep(sweep_id)
+    if sweep.kind != "match":
+        raise SweepNotFound(sweep_id)
+    return sweep
+
+
 def _overview(sweep: Sweep) -> dict[str, Any]:
     return overview_values(sweep, f"/matches/{sweep.id}", match_facts(sweep))
 
@@ -69,25 +78,25 @@ def _overview(sweep: Sweep) -> dict[str, Any]:
 @router.get("/matches/{sweep_id}/parts/overview")
 def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """State, progress, rate and buttons."""
-    return page("sweep/overview.html", **_overview(store.get_sweep(sweep_id)))
+    return page("sweep/overview.html", **_overview(_match(store, sweep_id)))
 
 
 @router.get("/matches/{sweep_id}/parts/verdict")
 def verdict_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """Verdict, and the rate under each criterion."""
-    return page("match/verdict.html", **match_values(store.get_sweep(sweep_id)))
+    return page("match/verdict.html", **match_values(_match(store, sweep_id)))
 
 
 @router.get("/matches/{sweep_id}/parts/details")
 def details_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """Findings, classes of weight vectors, cost and calibration."""
-    return page("match/details.html", **match_values(store.get_sweep(sweep_id)))
+    return page("match/details.html", **match_values(_match(store, sweep_id)))
 
 
 @router.get("/matches/{sweep_id}/plots/curves.{form}")
 def curves_plot(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
     """Effective learning rate of source and target over the run."""
-    sweep = store.get_sweep(sweep_id)
+    sweep = _match(store, sweep_id)
     result = result_of(sweep)
     plot = NO_PLOT
     if result is not None and result["curves"] is not None:
@@ -105,7 +114,7 @@ def curves_plot(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
 @router.get("/matches/{sweep_id}/plots/layers.{form}")
 def layers_plot(sweep_id: str, form: Form, store: Store = StoreDep) -> Response:
     """The rate that each layer alone would ask for."""
-    sweep = store.get_sweep(sweep_id)
+    sweep = _match(store, sweep_id)
     result = result_of(sweep)
     plot = NO_PLOT
     if result is not None and result["layers"]:

@@ -118,6 +118,9 @@ def _fits(sizes: list[int], one_more: int) -> bool:
     return len(sizes) < MAX_IMAGES and sum(sizes) + one_more <= MAX_SWEEP_BYTES
 
 
+_TOO_LARGE = f"an image may have at most {MAX_PIXELS:,} pixels in all its frames, got more"
+
+
 def _written_anew(data: bytes) -> tuple[bytes, str, tuple[int, int]]:
     """Return an image as Pillow writes it, its format and its size in pixels."""
     from PIL import Image, UnidentifiedImageError
@@ -131,6 +134,8 @@ def _written_anew(data: bytes) -> tuple[bytes, str, tuple[int, int]]:
             frames[0].save(out, kind, **options)
     except ImageRefused:
         raise
+    except Image.DecompressionBombError as error:
+        raise ImageRefused(_TOO_LARGE) from error
     except UnidentifiedImageError as error:
         raise ImageRefused("it is no PNG, JPEG, WebP or GIF") from error
     except Exception as error:  # Pillow raises what the format's reader raises
@@ -168,6 +173,4 @@ def _bare(image: "Image.Image", kind: str) -> "Image.Image":
 
 def _refuse_large(pixels: int) -> None:
     if pixels > MAX_PIXELS:
-        raise ImageRefused(
-            f"an image may have at most {MAX_PIXELS:,} pixels in all its frames, got more"
-        )
+        raise ImageRefused(_TOO_LARGE)

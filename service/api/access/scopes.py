@@ -53,6 +53,7 @@ GET /api/v1/matches/{sweep_id}/events
 GET /api/v1/sweeps/{sweep_id}/events
 GET /api/v1/sweeps/{sweep_id}/images/{name}
 GET /api/v1/sweeps/{sweep_id}/trials/{number}/log/events
+GET /api/v1/sweeps/{sweep_id}/trials/{number}/log/file
 """
 
 _READ = """
@@ -101,7 +102,6 @@ GET /api/v1/sweeps/{sweep_id}/points
 GET /api/v1/sweeps/{sweep_id}/trials
 GET /api/v1/sweeps/{sweep_id}/trials/{number}
 GET /api/v1/sweeps/{sweep_id}/trials/{number}/log
-GET /api/v1/sweeps/{sweep_id}/trials/{number}/log/file
 GET /api/v1/sweeps/{sweep_id}/trials/{number}/metrics
 GET /api/v1/sweeps/{sweep_id}/trials/{number}/usage
 GET /api/v1/sweeps/{sweep_id}/views

@@ -3,12 +3,14 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import AfterValidator
 
 from service.contract.bodies import Checked, DocumentRoute, json_or_yaml
 from service.contract.errors import answers
 from service.contract.inputs import AcrossQuery, StoreDep, SweepId, ViewSpec
 from service.contract.outputs import PageOut, SavedViewOut, SavedViewsOut, TrialOut
 from service.submission.admission import page_out
+from sweeps.spec.model import one_line
 
 router = APIRouter(tags=["views"], route_class=DocumentRoute)
 
@@ -16,6 +18,16 @@ BODY = json_or_yaml("ViewSpec")
 Name = Annotated[
     str, Path(pattern=r"^[^\x00-\x1f/]{1,80}$", description="What people call the view.")
 ]
+
+
+def _can_stand_in_an_address(name: str) -> str:
+    # A browser takes these out of an address: the view could not be opened.
+    if name in (".", ".."):
+        raise ValueError("must not be '.' or '..'")
+    return name
+
+
+NewName = Annotated[Name, AfterValidator(one_line), AfterValidator(_can_stand_in_an_address)]
 
 
 @router.get("/trials", responses=answers(404))
@@ -32,7 +44,7 @@ def views_of_several(store: StoreDep) -> SavedViewsOut:
 
 
 @router.put("/views/{name}", openapi_extra=BODY, responses=answers(413, 415))
-def save_view_of_several(name: Name, asked: Checked[ViewSpec], store: StoreDep) -> SavedViewOut:
+def save_view_of_several(name: NewName, asked: Checked[ViewSpec], store: StoreDep) -> SavedViewOut:
     """Keep a view of that page under a name, in place of one that has it."""
     return SavedViewOut.model_validate(store.save_view(None, name, asked.query))
 
@@ -51,7 +63,7 @@ def views_of_sweep(sweep_id: SweepId, store: StoreDep) -> SavedViewsOut:
 
 @router.put("/sweeps/{sweep_id}/views/{name}", openapi_extra=BODY, responses=answers(404, 413, 415))
 def save_view(
-    sweep_id: SweepId, name: Name, asked: Checked[ViewSpec], store: StoreDep
+    sweep_id: SweepId, name: NewName, asked: Checked[ViewSpec], store: StoreDep
 ) -> SavedViewOut:
     """Keep a view of the sweep's page under a name, in place of one that has it."""
     return SavedViewOut.model_validate(store.save_view(sweep_id, name, asked.query))

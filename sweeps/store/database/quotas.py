@@ -41,9 +41,11 @@ def hold_quotas(write: Write) -> None:
         # Nobody knows what GPU time a sweep will take: the last one may go beyond.
         if used > most or (quota == "gpu_hours" and used == most):
             whose = f"the quota {quota} of {actor.name!r}"
+            # Nothing that ends makes room in a quota of 0.
+            remedy = f"{_REMEDY[quota]}, or ask" if most else "ask"
             raise QuotaExceeded(
-                f"{whose} is {most:g}, and with this it would be {used:g}: {_REMEDY[quota]}, or "
-                "ask an administrator for more; GET /api/v1/me shows what is used",
+                f"{whose} is {most:g}, and with this it would be {used:g}: {remedy} "
+                "an administrator for more; GET /api/v1/me shows what is used",
                 quota=quota,
                 retry_seconds=_RETRY_SECONDS[quota],
             )

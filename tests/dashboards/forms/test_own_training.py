@@ -137,6 +137,17 @@ def test_an_unknown_training_is_refused_in_a_sentence(form_client: TestClient) -
     assert "must be one of external, images, trees" in unescape(answer.text)
 
 
+def test_seeds_are_asked_for_only_where_there_is_one(form_client: TestClient) -> None:
+    three, one = (
+        form_client.post("/sweeps/validate", data=SENT | {"replicates": seeds}).text
+        for seeds in ("3", "1")
+    )
+
+    assert "Detectable difference" in three
+    assert "needs 2 seeds per point or more" not in three
+    assert "needs 2 seeds per point or more" in one
+
+
 def test_each_field_is_checked_while_it_is_typed(form_client: TestClient) -> None:
     wrong = SENT | {"base.leaves": "many", "base.rate": "2", "space.0.high": "11"}
     html = form_client.post("/sweeps/validate", data=wrong).text

@@ -21,6 +21,8 @@ ACTIONS = (
     *("/pause", "/cancel", "/resume", "/retry", "/extend", "/confirm", "/submit"),
     "/analysis",
 )
+#: Of forms that send the sweeps, too, or that a script sends elsewhere.
+WITHOUT_SWEEPS = {"/trials/parts/trials", "/trials/do/view"}
 
 
 class TestPlotData:
@@ -89,6 +91,27 @@ class TestErrors:
         assert says in response.text
         assert 'href="/matches"' in response.text
 
+    def test_parts_of_a_match_are_not_found_for_a_sweep(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        parts = ("overview", "verdict", "details")
+        addresses = [f"/matches/{seeded.sweep}/parts/{part}" for part in parts]
+        addresses += [f"/matches/{seeded.sweep}/plots/{plot}.json" for plot in ("curves", "layers")]
+
+        assert [client.get(address).status_code for address in addresses] == [404] * 5
+
+    def test_parts_of_a_sweep_do_not_fail_for_a_match(
+        self, client: TestClient, seeded: Seeded
+    ) -> None:
+        parts = ("overview", "results", "leaderboard", "trials", "front", "views")
+        plots = ("curves", "front", "importance", "variance", "parallel", "contour", "timeline")
+        addresses = [f"/sweeps/{seeded.match}/parts/{part}" for part in parts]
+        addresses += [f"/sweeps/{seeded.match}/plots/{plot}.json" for plot in plots]
+        addresses += [f"/sweeps/{seeded.match}/plots/sensitivity/lr.json"]
+
+        failed = {a: s for a in addresses if (s := client.get(a).status_code) not in (200, 404)}
+        assert not failed
+
     def test_a_store_that_is_away_is_a_page_too(self, client: TestClient) -> None:
 
         class Away:
@@ -126,7 +149,7 @@ class TestOwnOrigin:
         addresses = {a for page in every_page(seeded) for a in open_page(client, page).addresses}
         gets = [
             a
-            for a in sorted(addresses)
+            for a in sorted(addresses - WITHOUT_SWEEPS)
             if not a.startswith(("http", "#")) and "/events" not in a and not a.endswith(ACTIONS)
         ]
 

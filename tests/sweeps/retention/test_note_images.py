@@ -2,6 +2,8 @@
 
 import io
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,13 @@ def picture(
     out = io.BytesIO()
     Image.new("RGB", size, (shade, 20, 200)).save(out, kind, **options)
     return out.getvalue()
+
+
+def bomb() -> bytes:
+    """A small file that says it has 3.6 thousand million pixels."""
+    said = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    whole = picture()
+    return whole[:12] + said + struct.pack(">I", zlib.crc32(said)) + whole[12 + len(said) + 4 :]
 
 
 @pytest.mark.parametrize(
@@ -77,9 +86,10 @@ def test_a_film_keeps_its_frames(tmp_path: Path) -> None:
         (picture("BMP"), "no PNG"),
         (picture()[:-30], "cannot be decoded"),
         (picture(size=(6000, 5000)), "at most 25,000,000 pixels"),
+        (bomb(), "at most 25,000,000 pixels"),
         (bytes(9_000_000), "at most 8,000,000 bytes, got 9,000,000"),
     ],
-    ids=["nothing", "svg", "bmp", "cut", "pixels", "bytes"],
+    ids=["nothing", "svg", "bmp", "cut", "pixels", "bomb", "bytes"],
 )
 def test_anything_else_is_refused_in_a_sentence(tmp_path: Path, data: bytes, reason: str) -> None:
     with pytest.raises(ImageRefused, match=reason):

@@ -114,7 +114,7 @@ def test_a_paused_sweep_does_not_come_back_beyond_the_quota(store: Store, who: s
         first = submit(store)
         store.request(first, "pause")
         submit(store)
-        with pytest.raises(QuotaExceeded, match="queued_sweeps"):
+        with pytest.raises(QuotaExceeded, match=r"queued_sweeps.*: wait until one has started"):
             store.resume(first)
 
     assert store.get_sweep(first).state == "paused"

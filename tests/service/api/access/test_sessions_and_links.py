@@ -214,8 +214,22 @@ def test_a_link_shows_the_page_of_its_sweep_its_trials_and_figures_and_nothing_e
         assert anybody.get(style).status_code == 200
         with anybody.stream("GET", f"{SWEEPS}/{trained.id}/events") as stream:
             assert stream.status_code == 200
-        for word in ("/do/", "Clone and edit", "/delete", "Export", "/logout"):
+        for word in (
+            "/do/",
+            "Clone and edit",
+            "/delete",
+            "Export",
+            "/logout",
+            "/compare",
+            'href="/"',
+        ):
             assert word not in page.text, word
+        assert "?owner=" not in page.text
+        trial = anybody.get(f"/sweeps/{trained.id}/trials/0").text
+        whole_log = f"{SWEEPS}/{trained.id}/trials/0/log/file"
+        assert f'href="{whole_log}"' in trial
+        assert anybody.get(whole_log).status_code in (200, 404)
+        assert ":5000" not in trial
 
         # With the cookie on every path, as no browser would send it.
         forged = {"Cookie": f"ndsweep_link={link['url'].rpartition('/')[2]}"}

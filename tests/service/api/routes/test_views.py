@@ -58,3 +58,11 @@ def test_what_is_no_view_is_refused_by_its_field(client, path, name, body, field
     answer = client.put(f"{path}/{name}", json=body)
 
     assert field in str(assert_error(answer, 422, "ValidationError")["fields"])
+
+
+@pytest.mark.parametrize("name", ["%E2%80%AEtseb", "%20%20", "a%7Fb", "%2E%2E", "a%0Ab"])
+def test_a_view_has_a_name_that_people_can_read_and_browsers_can_open(client, path, name):
+    refused = client.put(f"{path}/{name}", json={"query": "sort=mean"})
+
+    assert refused.status_code in (404, 422), refused.text
+    assert client.get(path).json() == {"items": []}
