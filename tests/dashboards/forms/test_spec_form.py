@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dashboards.forms.fields import GROUPS
 from dashboards.forms.shapes import MATCH, SWEEP
 from dashboards.forms.spec_form import (
     FormValues,
@@ -18,6 +19,7 @@ from dashboards.forms.spec_form import (
 from sweeps.match.match_spec import MatchSpec
 from sweeps.spec.presets import preset_names, read_preset
 from sweeps.spec.sweep_spec import SweepSpec
+from worker.config.registry import registered_names
 
 FIELDS = SWEEP.fields
 PRESETS = [name for name in preset_names() if read_preset(name).kind == "sweep"]
@@ -198,3 +200,9 @@ def test_a_match_comes_back_from_its_form_as_it_was(name: str) -> None:
     assert "betas" in form.rest
     assert reason_place("source.lr", form, MATCH.fields) == "source.lr"
     assert reason_place("target.betas.1", form, MATCH.fields) == "rest"
+
+
+def test_optimizers_of_packages_can_be_chosen() -> None:
+    [field] = [f for group in GROUPS for f in group.fields if f.path == "base.optimizer"]
+
+    assert {"sgd", "ndadam", *registered_names("optimizers")} <= set(field.choices)
