@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.train import data_home, describe_machine
-from benchmarks.training_times import NETWORKS, WARM_UP, make_config, synchronize
+from benchmarks.training.times import NETWORKS, WARM_UP, make_config, synchronize
 from worker.steps import evaluation
 from worker.steps.device import arithmetic, choose_device
 from worker.steps.turns import Turn

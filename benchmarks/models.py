@@ -207,7 +207,7 @@ def row(t: Timing, first: Timing) -> str:
     ratio = "–" if t.graph is None or first.graph is None else f"{t.graph / first.graph:.2f}"
     in_graph = "–"
     if t.graph is not None and t.measured_graph is not None:
-        in_graph = f"{100 * (t.measured_graph / t.graph - 1):+.1f} %"
+        in_graph = f"{100 * (t.measured_graph / t.graph - 1):+z.1f} %"
     cells = [
         t.model,
         f"{t.weights / 1e6:.1f} M",
@@ -218,9 +218,9 @@ def row(t: Timing, first: Timing) -> str:
         ratio,
         f"{t.host:.3f}",
         f"{t.state_bytes_per_weight:.2f}",
-        f"{100 * (t.measured_eager / t.eager - 1):+.1f} %",
+        f"{100 * (t.measured_eager / t.eager - 1):+z.1f} %",
         in_graph,
-        f"{t.measured_host - t.host:+.3f}",
+        f"{t.measured_host - t.host:+z.3f}",
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.training_starts import starts
-from benchmarks.training_times import (
+from benchmarks.training.times import (
     BATCH,
     DETAILED,
     FULL_RUN,
@@ -44,6 +43,7 @@ from benchmarks.training_times import (
     seconds_of_two,
     whole_run,
 )
+from benchmarks.training_starts import starts
 from worker.config.train_config import TrainConfig
 from worker.data.fetch import prepare_digits
 from worker.data.prepared import Arrays, dataset_info, default_home, list_datasets, write_dataset

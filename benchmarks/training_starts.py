@@ -52,7 +52,7 @@ def _start_in_new_process(
 def _start(network: str, dataset: str, home: Path, process_began: float) -> dict[str, float]:
     import torch
 
-    from benchmarks.training_times import WARM_UP, make_config
+    from benchmarks.training.times import WARM_UP, make_config
     from worker.steps.device import arithmetic, choose_device
     from worker.training.run import Run
 

@@ -9,6 +9,7 @@ from dashboards.plots.answers import NO_PLOT, Form, plot_answer
 from dashboards.plots.sweep import learning_curves, sensitivity
 from dashboards.plots.trial import Samples, layer_curves, metric_curves
 from dashboards.plots.views import Places, Smooth, View, X, Y, noted
+from dashboards.plots.x_axes import places_of_points, places_of_trial
 from dashboards.sweep_pages.chosen_points import (
     NONE_FITS,
     ONLY_STEPS,
@@ -20,7 +21,6 @@ from dashboards.sweep_pages.chosen_points import (
     point_colours,
 )
 from dashboards.sweep_pages.results import settings, trend
-from dashboards.sweep_pages.x_axes import places_of_points, places_of_trial
 from dashboards.web.error_pages import PageRoute, error_page
 from dashboards.web.point_cache import all_points
 from dashboards.wording.formatting import choice_word, number, shortened

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 from service.api.app import create_app
 from service.settings import Settings
 from sweeps.store.store import Store
-from tests.analysed_routes import analyse_routes_once
 from tests.dashboards import seeding
+from tests.service.analysed_routes import analyse_routes_once
 from worker.data.fetch import prepare_digits
 
 # Without a browser the other tests run all the same.

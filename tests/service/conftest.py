@@ -22,7 +22,7 @@ from service.settings import Settings
 from service.supervision.home import Endpoints, write_endpoints
 from sweeps.records import Claim, NewTrial, Sweep, SweepState, TrialState
 from sweeps.store.store import Store
-from tests.analysed_routes import analyse_routes_once
+from tests.service.analysed_routes import analyse_routes_once
 from worker.config.train_config import config_key
 from worker.data.prepared import Arrays, write_dataset
 from worker.report import Report

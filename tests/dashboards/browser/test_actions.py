@@ -83,8 +83,8 @@ class TestMenus:
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(site["sweep"])
         menus = page.locator(".menu")
-        # Extend, Confirm, Export, and the columns of the trials.
-        assert menus.count() == 4
+        # Extend, Confirm, Export, Views, and the columns of the trials.
+        assert menus.count() == 5
         for menu in menus.all():
             menu.locator("summary").click()
             expect(page.locator(".menu[open]")).to_have_count(1)

@@ -1,6 +1,6 @@
 """What parts of packages cost: the same network, loss and optimizer, built in and from a package.
 
-    python -m benchmarks.parts [--device cpu|cuda] [--network WRN-22-7.5]
+    python -m benchmarks.training.parts [--device cpu|cuda] [--network WRN-22-7.5]
 
 The parts do what the built-in ones do, in other classes, so that only the way of taking steps
 differs. Images per second between reports, the median of five after the first.
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.train import data_home, describe_machine
-from benchmarks.training_times import make_config
+from benchmarks.training.times import make_config
 from worker.config.train_config import TrainConfig
 from worker.training.train import train
 
