@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.filterwarnings("ignore::ResourceWar
 NDSWEEP = [sys.executable, "-m", "service"]
 #: Seconds; generous, for a machine that does other things beside.
 PATIENCE = 600.0
-#: Seconds that the quickest trial of an example may take, on two cores.
+#: Seconds that the quickest trial of an example may take. Of the processor where they are measured:
+#: what else the machine does is no fault of the example.
 SECONDS = 30.0
 #: Name -> the worst mean of the best point that shows that something was learnt.
 GOOD = {
@@ -189,13 +190,7 @@ def test_an_example_takes_seconds_and_says_what_ran(
     example: Example, seen: dict[str, Seen]
 ) -> None:
     found = seen[example.name]
-    seconds = [
-        (trial.finished_at - trial.started_at).total_seconds()
-        for trial in found.trials
-        if trial.finished_at and trial.started_at
-    ]
-
-    assert min(seconds) < SECONDS
+    assert min(map(seconds_of, found.trials)) < SECONDS
     curve = found.metrics[found.sweep.spec["objective"]["metric"]]
     assert len(curve) >= 4
     assert [step for step, _ in curve] == sorted({step for step, _ in curve})
@@ -205,6 +200,14 @@ def test_an_example_takes_seconds_and_says_what_ran(
         named = [spec["package"]] if example.has_training else [*spec["parts"].values()]
         assert named
         assert all(one == package for one in named)
+
+
+def seconds_of(trial: TrialOut) -> float:
+    if trial.usage.cpu_hours is not None:
+        return 3600 * trial.usage.cpu_hours
+    assert trial.finished_at is not None
+    assert trial.started_at is not None
+    return (trial.finished_at - trial.started_at).total_seconds()
 
 
 def test_recorded_layers_are_panels(seen: dict[str, Seen]) -> None:
