@@ -18,6 +18,7 @@ from dashboards.sweep_pages.chosen_points import (
     ONLY_STEPS,
     best_points,
     fitting_points,
+    trials_curve,
 )
 from dashboards.sweep_pages.plots import curve_labels
 from dashboards.sweep_pages.tables import (
@@ -375,15 +376,5 @@ def _group_curves(
         mean = mean_curve([found[at] for at in group.members])
         part = ", of an even part of the points" if is_part else ""
         label = f"{group.name} ({len(group.members)} trials{part})"
-        curves.append(
-            Curve(
-                label,
-                mean.steps,
-                mean.mean,
-                mean.sd,
-                mean.n,
-                colour=group.colour,
-                members="trials",
-            )
-        )
+        curves.append(trials_curve(mean, label, group.colour))
     return curves

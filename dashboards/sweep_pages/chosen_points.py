@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dashboards.plots.groups import NO_VALUE, colours_by, grouped, mean_curve
+from dashboards.plots.groups import NO_VALUE, MeanCurve, colours_by, grouped, mean_curve
 from dashboards.web.point_cache import all_points
 from dashboards.wording.formatting import upper_first
 from sweeps.errors import InvalidFilter
@@ -66,18 +66,13 @@ def group_curves(
     for group in grouped(quantity(field, training=sweep.training), values):
         mean = mean_curve([found[at].curves[metric] for at in group.members])
         label = f"{group.name} ({len(group.members)} trials{part})"
-        curves.append(
-            Curve(
-                label,
-                mean.steps,
-                mean.mean,
-                mean.sd,
-                mean.n,
-                colour=group.colour,
-                members="trials",
-            )
-        )
+        curves.append(trials_curve(mean, label, group.colour))
     return curves
+
+
+def trials_curve(mean: MeanCurve, label: str, colour: str) -> Curve:
+    """Return the mean of a group of trials as a plot draws it."""
+    return Curve(label, mean.steps, mean.mean, mean.sd, mean.n, colour=colour, members="trials")
 
 
 def point_colours(points: Sequence[Point], field: Quantity) -> list[tuple[str, str]]:
