@@ -133,17 +133,16 @@ def site(seeded: Seeded) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def context(browser: "Browser") -> "Iterator[BrowserContext]":
     """One cache for all pages, as a person's browser has; plotly's script is large."""
-    from tests.dashboards.browser.browsing import new_context
+    from tests.dashboards.browser.browsing import DESK, new_context
 
-    context = new_context(browser, viewport={"width": 1280, "height": 900})
+    context = new_context(browser, viewport=DESK)
     yield context
     context.close()
 
 
 @pytest.fixture
 def watched(context: "BrowserContext") -> "Iterator[Watched]":
-    from tests.dashboards.browser.browsing import watch
+    from tests.dashboards.browser.browsing import watching
 
-    found = watch(context)
-    yield found
-    found.page.close()
+    with watching(context) as found:
+        yield found

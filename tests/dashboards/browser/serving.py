@@ -25,6 +25,8 @@ _QUIET = (
     "--disable-default-apps",
     "--disable-sync",
     "--no-first-run",
+    # Kept ready for pages that never come.
+    "--disable-features=SpareRendererForSitePerProcess",
 )
 
 

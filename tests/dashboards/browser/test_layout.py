@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.dashboards.browser.browsing import Watched, draw_all, watch
+from tests.dashboards.browser.browsing import DONE, Watched, draw_all
 from tests.worker.training.installed import on_path, write_package
 
 pytestmark = pytest.mark.browser
@@ -200,18 +200,15 @@ class TestNames:
 
 class TestPaper:
     def test_every_plot_is_drawn_without_scrolling(
-        self, context: BrowserContext, site: dict[str, str]
+        self, watched: Watched, site: dict[str, str]
     ) -> None:
-        found = watch(context)
-        page = found.page
+        page = watched.page
         page.goto(site["sweep"])
         plots = page.locator("[data-plot]")
-        is_done = page.locator("[data-drawn], :has(> .plot-message)")
 
-        expect(plots.and_(is_done)).to_have_count(plots.count())
+        expect(plots.locator(DONE)).to_have_count(plots.count())
         assert page.evaluate("scrollY") == 0
-        assert found.complaints == []
-        page.close()
+        assert watched.complaints == []
 
     def test_plots_are_printed_in_dark_ink_within_the_sheet(
         self, watched: Watched, site: dict[str, str]
