@@ -203,7 +203,9 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Manifest:
     with _refused_if_broken(path), archive.open(MANIFEST) as file:
         text = file.read(_MOST_MANIFEST_BYTES + 1)
         found = json.loads(text) if len(text) <= _MOST_MANIFEST_BYTES else None
-    form = found.get("format") if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise _broken(path, f"{MANIFEST} is no list of files")
+    form = found.get("format")
     if isinstance(form, int) and form > FORMAT:
         raise BackupRefused(
             f"{path} has format {form}, and this version reads {FORMAT}; restore it with the "

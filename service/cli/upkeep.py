@@ -8,6 +8,7 @@ machine, which is how the first one is made, or over the API of another.
 """
 
 import getpass
+import os
 import secrets
 import socket
 from collections.abc import Iterator
@@ -155,6 +156,7 @@ def copy_store(
     from service.cli.terminal.printing import print_copied_tables
     from service.cli.terminal.progress import row_counts
 
+    os.umask(0o077)  # What a new file holds is its owner's, as in a home.
     one, other = _store_at("FROM", source), _store_at("TO", target)
     try:
         with row_counts() as note:

@@ -169,11 +169,11 @@ def _lock(conn: sa.Connection) -> None:
 def _require_head(conn: sa.Connection) -> None:
     found, head = revision(conn), head_revision()
     if found is None:
-        raise CopyRefused("FROM must be a store, but it has no tables of one")
+        raise CopyRefused("the store to copy has no tables; name one that a service has run on")
     if found != head:
         raise CopyRefused(
-            f"FROM must have the tables of this version ({head}), got those of {found}; start the "
-            "service of this version on it once, which brings them up to date"
+            f"the store to copy must have the tables of this version ({head}), got those of "
+            f"{found}; start the service of this version on it once, which brings them up to date"
         )
 
 

@@ -229,7 +229,7 @@ def test_what_cannot_be_copied_from_is_named(tmp_path, new_url, opened):
     empty = opened(new_url("sqlite"))
     with empty._writing():
         pass
-    assert "it has no tables of one" in refused(empty)
+    assert "has no tables; name one" in refused(empty)
     old = opened(new_url("sqlite"), migrate=True)
     with old._writing() as write:
         write.conn.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
