@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from sweeps.errors import CopyRefused, StoreDamaged, StoreUnavailable
 from sweeps.store.database import tables
@@ -26,6 +27,11 @@ _BATCH_ROWS, _BATCH_BYTES = 500, 2_000_000
 _FETCHED = 100
 #: Milliseconds that a copy waits for writers to end (PostgreSQL).
 _LOCK_MS = 5000
+
+_IN_USE = (
+    "FROM is in use: what is written during the copy would be missing from it. Stop the service "
+    "and whatever else has the store open, or pass --while-in-use"
+)
 
 #: Called with a table's name, its rows copied so far, and its rows in all.
 Note = Callable[[str, int, int], None]
@@ -136,10 +142,7 @@ class CopyVerbs(Database):
         if self._path is not None and not self._path.exists():
             raise CopyRefused(f"FROM must be a store that is there, but there is no {self._path}")
         if still and self.is_in_use():
-            raise CopyRefused(
-                "FROM is in use: what is written during the copy would be missing from it. Stop "
-                "the service and whatever else has the store open, or pass --while-in-use"
-            )
+            raise CopyRefused(_IN_USE)
         with _own_errors(self._path), self._engine.connect() as conn:
             if self._is_sqlite:
                 conn = conn.execution_options(ndsweep_write=still)
@@ -162,8 +165,14 @@ def _lock(conn: sa.Connection) -> None:
     conn.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_MS}")
     names = [table.name for table in tables.metadata.sorted_tables]
     found = [name for name in names if sa.inspect(conn).has_table(name)]
-    if found:
+    if not found:
+        return
+    try:
         conn.exec_driver_sql(f"LOCK TABLE {', '.join(found)} IN SHARE MODE")
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != "55P03":
+            raise
+        raise CopyRefused(_IN_USE) from error
 
 
 def _require_head(conn: sa.Connection) -> None:
