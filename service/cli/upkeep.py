@@ -110,15 +110,18 @@ def restore(
 ) -> None:
     """Make a new home, and the store of NDSWEEP_STORE_URL, of a backup; both must be empty."""
     from service.backup import restoring
+    from service.backup.archive import reading
     from service.cli.terminal.progress import byte_counts
 
     settings = settings_with(home=home)
+    with reading(file) as backup:
+        size = backup.manifest.bytes()
     if check:
-        with byte_counts("checking") as note:
+        with byte_counts("checking", size) as note:
             _say_what_is_in(restoring.check(file, note))
         typer.echo(f"{file} is whole")
         return
-    with byte_counts("checking and restoring") as note:
+    with byte_counts("checking and restoring", 2 * size) as note:
         manifest = restoring.restore(file, settings, migrate=migrate, note=note)
     _say_what_is_in(manifest)
     typer.echo(f"restored to {settings.home.absolute()}; `ndsweep serve` goes on from there")

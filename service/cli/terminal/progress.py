@@ -107,11 +107,12 @@ def progress_bars(console: Console) -> Progress:
 
 
 @contextmanager
-def byte_counts(what: str) -> Iterator[Callable[[int], None]]:
+def byte_counts(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show how many bytes have passed, on a terminal; yields what is called with some more."""
     columns = (DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
-    with _quiet(SpinnerColumn(), TextColumn("{task.description}"), *columns) as bars:
-        bar = bars.add_task(what, total=None)
+    left = () if total is None else (BarColumn(), TextColumn("ETA"), TimeRemainingColumn())
+    with _quiet(SpinnerColumn(), TextColumn("{task.description}"), *columns, *left) as bars:
+        bar = bars.add_task(what, total=total)
         yield lambda size: bars.advance(bar, size)
 
 

@@ -6,9 +6,11 @@ import stat
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -32,6 +34,7 @@ from tests.postgres import start_postgres
 from worker.checkpoints.saved_folders import SavedFolders
 from worker.report import Report
 
+STORED = Path(__file__).parents[1] / "stored_homes"
 #: A GIF of one pixel.
 GIF = bytes.fromhex(
     "47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b"
@@ -362,27 +365,26 @@ def test_a_store_that_is_none_is_refused(tmp_path):
     assert not list((tmp_path / "new").iterdir())
 
 
-def test_a_store_of_another_migration_is_refused_or_brought_up_to_date(used, store, home, tmp_path):
-    with store._writing() as write:
-        write.conn.exec_driver_sql("DROP TABLE links")
-        write.conn.exec_driver_sql("DROP TABLE sessions")
-        write.conn.exec_driver_sql("DROP TABLE tokens")
-        write.conn.exec_driver_sql("DROP TABLE audit")
-        write.conn.exec_driver_sql("DROP INDEX ix_sweeps_submitted_by")
-        write.conn.exec_driver_sql("ALTER TABLE sweeps DROP COLUMN submitted_by")
-        write.conn.exec_driver_sql("ALTER TABLE saved_views DROP COLUMN saved_by")
-        write.conn.exec_driver_sql("UPDATE alembic_version SET version_num = '0006'")
+def test_a_store_of_another_migration_is_refused_or_brought_up_to_date(tmp_path):
+    home, new = tmp_path / "home", tmp_path / "brought"
+    with tarfile.open(STORED / "home_of_0_1_0.tar.xz") as packed:
+        packed.extractall(home, filter="data")
+    store = Store(Settings(home=home).database_url())
     old = backed_up(store, home, tmp_path)
+    store.close()
     newer = forged(tmp_path / "newer", {"store.db": "x"}, {"migration": "9999", "version": "9.1"})
 
+    assert "has migration 0003, and this version's has" in refusal(old, tmp_path)
     assert "pass --migrate to bring it up to date" in refusal(old, tmp_path)
     assert "restore it with ndsweep 9.1 or a newer one" in refusal(newer, tmp_path, migrate=True)
 
-    restoring.restore(old, Settings(home=tmp_path / "new"), migrate=True)
-    restored = Store(Settings(home=tmp_path / "new").database_url())
-    assert restored.is_up_to_date()
-    assert len(restored.list_sweeps().items) == 2
-    restored.close()
+    restoring.restore(old, Settings(home=new), migrate=True)
+    with closing(Store(Settings(home=new).database_url())) as restored:
+        assert restored.is_up_to_date()
+        assert len(restored.list_sweeps().items) == 3
+    assert len(list(new.glob("checkpoints/*/*/*.ckpt"))) == 1
+    assert len(list(new.glob("models/*/weights.pt"))) == 1
+    assert (new / "mlflow" / "mlflow.db").exists()
 
 
 def test_a_home_or_store_that_is_not_empty_is_refused(used, store, home, tmp_path):
