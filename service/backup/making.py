@@ -183,9 +183,11 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _folders(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    try:
+        found = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    return [path for path in found if path.is_dir() and not path.is_symlink()]
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -199,7 +199,10 @@ def test_every_finding_says_what_to_do(tmp_path, monkeypatch, full_disk):
     bad = {one.what: one.detail for one in found if one.level != "ok"}
 
     assert set(bad) >= {"packages", "bash", "home", "disk", "address", "store", "data sets", "gpu"}
-    words = "install|prepares digits|set NDSWEEP|free some|start the database|needs NVIDIA|choose another|doctor --fix"
+    words = (
+        "install|prepares digits|set NDSWEEP|free some|start the database|needs NVIDIA|"
+        "choose another|doctor --fix"
+    )
     for what, detail in bad.items():
         assert re.search(words, detail), (what, detail)
 
