@@ -24,6 +24,7 @@
     │   ├── IdempotencyConflict
     │   ├── SweepStateConflict
     │   ├── TokenNameTaken      another token has this name
+    │   ├── CopyRefused         a store cannot be copied from or to where it was asked
     │   ├── NotExternal         agents asked for trials that the service runs itself
     │   └── LeaseEnded          an agent's right to a trial is over
     ├── Forbidden               who asks may not do it
@@ -192,6 +193,10 @@ class TokenNameTaken(Conflict):
             "revoke that token first",
             field="name",
         )
+
+
+class CopyRefused(Conflict):
+    """A store is not copied: one of the two is not what it must be, or the copy differs."""
 
 
 class NotExternal(Conflict):

@@ -29,7 +29,8 @@ REQUESTS, SUBMISSIONS, CLIENTS = 60, 600, 4
 def http(options: Options) -> list[Figure]:
     """Times from a client on the same machine, and the API's own processor time."""
     full = _fill(options)
-    with _api(options) as server:
+    with api(options) as (url, pid), httpx2.Client(base_url=url, timeout=60) as client:
+        server = _Server(options.kind, client, psutil.Process(pid))
         return [
             *_pages(server, full),
             *_submissions(options, server),
@@ -68,7 +69,7 @@ class _Server:
         times = [_milliseconds(work) for _ in range(count)]
         cpu = (self.cpu_seconds() - before) * 1000 / count
         return [
-            Figure("http", self.kind, f"{name}, {what}", _quantile(times, share), "ms", target),
+            Figure("http", self.kind, f"{name}, {what}", quantile(times, share), "ms", target),
             Figure("http", self.kind, f"{name}, processor time of the API", cpu, "ms"),
         ]
 
@@ -109,7 +110,8 @@ def _last_report(number: int) -> Report:
 
 
 @contextlib.contextmanager
-def _api(options: Options) -> Iterator[_Server]:
+def api(options: Options) -> Iterator[tuple[str, int]]:
+    """The API over a store, as a process of its own; its address and its process id."""
     data = options.folder / "data"
     prepare_digits(data)
     port = free_port()
@@ -123,8 +125,7 @@ def _api(options: Options) -> Iterator[_Server]:
     command = [sys.executable, "-m", "service.api"]
     with process(command, options.folder / "api.log", **settings) as pid:
         wait(lambda: answers(f"{url}/readyz"), "the API answers")
-        with httpx2.Client(base_url=url, timeout=60) as client:
-            yield _Server(options.kind, client, psutil.Process(pid))
+        yield url, pid
 
 
 def _pages(server: _Server, full: str) -> list[Figure]:
@@ -178,7 +179,7 @@ def _submissions(options: Options, server: _Server) -> list[Figure]:
 
     return [
         figure("POST a sweep", len(times) / seconds, "/s", target=100.0, sense="at least"),
-        figure("POST a sweep, p99", _quantile(times, 0.99), "ms", target=150.0),
+        figure("POST a sweep, p99", quantile(times, 0.99), "ms", target=150.0),
         figure("POST a sweep, processor time of the API", cpu, "ms"),
     ]
 
@@ -229,5 +230,6 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def _quantile(times: list[float], share: float) -> float:
+def quantile(times: list[float], share: float) -> float:
+    """The smallest of these that is not below ``share`` of them."""
     return sorted(times)[math.ceil(share * len(times)) - 1]

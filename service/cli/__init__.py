@@ -1,4 +1,4 @@
 """The command ``ndsweep``, one file for each group of commands.
 
-May import: client, contract, settings, submission, supervision.
+May import: backup, client, contract, settings, submission, supervision.
 """

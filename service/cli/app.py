@@ -22,7 +22,7 @@ from service.cli.sweeps import (
 )
 from service.cli.terminal.failures import OneLineErrors
 from service.cli.train import train
-from service.cli.upkeep import gc, token
+from service.cli.upkeep import backup, gc, restore, stores, token
 
 app = typer.Typer(
     name="ndsweep",
@@ -58,4 +58,7 @@ app.command()(report)
 app.add_typer(data, name="data")
 app.add_typer(token, name="token")
 app.command()(gc)
+app.command()(backup)
+app.command()(restore)
+app.add_typer(stores, name="store")
 app.command()(doctor)

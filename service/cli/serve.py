@@ -87,13 +87,19 @@ def quickstart(
     run(settings_with(home=home, port=port), once=once)
 
 
-def doctor(home: Home = None) -> None:
+def doctor(
+    home: Home = None,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Take from other users what they can read of the home."),
+    ] = False,
+) -> None:
     """Check this machine and this installation; exit code 1 if a problem is found."""
     from rich.console import Console
 
     from service.supervision.doctor import diagnose, print_findings
 
-    findings = diagnose(settings_with(home=home))
+    findings = diagnose(settings_with(home=home), fix=fix)
     print_findings(Console(), findings)
     if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)

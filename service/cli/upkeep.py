@@ -1,11 +1,14 @@
-"""``ndsweep gc`` and ``ndsweep token``.
+"""``ndsweep gc``, ``backup``, ``restore``, ``store copy`` and ``token``.
 
-``gc`` removes files that are no longer needed and prints their size. ``token`` creates, lists and
+``gc`` removes files that are no longer needed and prints their size. ``backup`` writes a home and
+its store to one file, ``restore`` makes a new home of it, ``store copy`` moves a store between
+SQLite and PostgreSQL. ``token`` creates, lists and
 revokes the secrets that requests to a service beyond loopback must contain: in the store of this
 machine, which is how the first one is made, or over the API of another.
 """
 
 import getpass
+import os
 import secrets
 import socket
 from collections.abc import Iterator
@@ -19,11 +22,13 @@ from service.cli.serve import Home, settings_with
 from service.cli.terminal.options import one_of
 
 if TYPE_CHECKING:
+    from service.backup.archive import Manifest
     from service.client.client import Client
     from service.contract.people import TokenOut, TokenSpec
     from sweeps.store.store import Store
 
 token = typer.Typer()
+stores = typer.Typer(help="The store's database.", no_args_is_help=True)
 
 SCOPES = ("read", "submit", "admin")
 Service = Annotated[
@@ -69,6 +74,113 @@ def gc(
 
 def _below(path: Path, home: Path) -> Path:
     return path.relative_to(home) if path.is_relative_to(home) else path
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="File to write, outside of the home.")],
+    home: Home = None,
+) -> None:
+    """Write the store, and the files that belong to it, to one file; while sweeps run, too."""
+    from service.backup.making import back_up
+    from service.cli.terminal.progress import byte_counts
+    from service.supervision.home import require
+    from sweeps.store.store import Store
+
+    settings = settings_with(home=home)
+    require(settings)
+    store = Store(settings.database_url())
+    try:
+        with byte_counts("backing up") as note:
+            manifest = back_up(store, settings.home.absolute(), file, note)
+    finally:
+        store.close()
+    _say_what_is_in(manifest)
+    typer.echo(f"wrote {file}, {file.stat().st_size / 1e6:,.1f} MB")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that ndsweep backup wrote.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare every file with its checksum; write nothing.")
+    ] = False,
+    migrate: Annotated[
+        bool, typer.Option("--migrate", help="Bring a store of an older version to this one.")
+    ] = False,
+    home: Home = None,
+) -> None:
+    """Make a new home, and the store of NDSWEEP_STORE_URL, of a backup; both must be empty."""
+    from service.backup import restoring
+    from service.backup.archive import reading
+    from service.cli.terminal.progress import byte_counts
+
+    settings = settings_with(home=home)
+    with reading(file) as backup:
+        size = backup.manifest.bytes()
+    if check:
+        with byte_counts("checking", size) as note:
+            _say_what_is_in(restoring.check(file, note))
+        typer.echo(f"{file} is whole")
+        return
+    with byte_counts("checking and restoring", 2 * size) as note:
+        manifest = restoring.restore(file, settings, migrate=migrate, note=note)
+    _say_what_is_in(manifest)
+    typer.echo(f"restored to {settings.home.absolute()}; `ndsweep serve` goes on from there")
+
+
+def _say_what_is_in(manifest: "Manifest") -> None:
+    when = manifest.created_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    typer.echo(
+        f"{manifest.sweeps:,} sweeps with {manifest.trials:,} trials as of {when}: "
+        f"{len(manifest.files):,} files, {manifest.bytes() / 1e6:,.1f} MB"
+    )
+    for sentence in manifest.left_out:
+        typer.echo(f"not in it: {sentence}")
+
+
+@stores.command("copy")
+def copy_store(
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="URL of a store, or path of its SQLite file.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="The same of an empty database, or of a new file.")
+    ],
+    while_in_use: Annotated[
+        bool,
+        typer.Option(
+            "--while-in-use",
+            help="Copy although others have FROM open; what they write from now on is not copied.",
+        ),
+    ] = False,
+) -> None:
+    """Copy a store from SQLite to PostgreSQL or back, and compare rows and checksums."""
+    from rich.console import Console
+
+    from service.cli.terminal.printing import print_copied_tables
+    from service.cli.terminal.progress import row_counts
+
+    os.umask(0o077)  # What a new file holds is its owner's, as in a home.
+    one, other = _store_at("FROM", source), _store_at("TO", target)
+    try:
+        with row_counts() as note:
+            copied = one.copy_to(other, while_in_use=while_in_use, note=note)
+    finally:
+        one.close()
+        other.close()
+    print_copied_tables(Console(), copied)
+    typer.echo(f"copied {sum(table.rows for table in copied):,} rows; both stores are alike")
+
+
+def _store_at(which: str, name: str) -> "Store":
+    """The store of a URL, or of a path. Raises SettingsError."""
+    from service.settings import SettingsError
+    from sweeps.store.database.sqlite_file import sqlite_url
+    from sweeps.store.store import Store
+
+    try:
+        return Store(name if "://" in name else sqlite_url(Path(name).absolute()))
+    except ValueError as error:
+        raise SettingsError(f"{which}: {error}") from error
 
 
 @token.callback(invoke_without_command=True)

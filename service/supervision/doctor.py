@@ -20,10 +20,11 @@ from rich.markup import escape
 
 from service.settings import DEFAULT_PORT, Settings, SettingsError, require_token_off_loopback
 from service.supervision import home as homes
+from service.supervision.permissions import find_open
 from service.supervision.ports import listen
 from service.supervision.shell import require_bash
 from service.version import VERSION
-from sweeps.errors import StoreUnavailable
+from sweeps.errors import StoreDamaged, StoreIsNewer, StoreUnavailable
 from sweeps.store.database.sqlite_file import sqlite_path
 from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
@@ -47,10 +48,17 @@ class Finding:
     detail: str
 
 
-def diagnose(settings: Settings) -> list[Finding]:
-    """Look at everything; each check finds something or says that it is well."""
-    checks = (_python, _packages, _bash, _home, _disk, _address, _store, _data, _gpu)
-    return [check(settings) for check in checks]
+def diagnose(settings: Settings, *, fix: bool = False) -> list[Finding]:
+    """Look at everything; each check finds something or says that it is well.
+
+    What is not well says what to do. ``fix`` does it where only permissions are to blame.
+    """
+    before = (_python, _packages, _bash)
+    after = (_home, _disk, _address, _store, _data, _gpu)
+    # Closed first, so that what comes after finds it so.
+    permissions = _permissions(settings, fix=fix)
+    found = [check(settings) for check in (*before, *after)]
+    return [*found[: len(before) + 1], *permissions, *found[len(before) + 1 :]]
 
 
 def print_findings(console: Console, findings: list[Finding]) -> None:
@@ -94,9 +102,42 @@ def _home(settings: Settings) -> Finding:
     running = homes.read_endpoints(settings.home) if homes.is_locked(settings.home) else None
     state = f"a service runs on it at {running.url}" if running else "no service runs on it"
     if homes.is_open(home):
-        detail = f"everybody on this machine can read {home}; `chmod 700` it"
+        advice = f"other things are in it too: name a folder of its own, or `chmod 700 {home}`"
+        if homes.is_only_a_home(home):
+            advice = "`ndsweep doctor --fix` closes it"
+        detail = f"everybody on this machine can look into {home}; {advice}"
         return Finding("home", "warning", f"{detail}; {state}")
     return Finding("home", "ok", f"{home} is writable; {state}")
+
+
+def _permissions(settings: Settings, *, fix: bool) -> list[Finding]:
+    """What others can read of a home that is there."""
+    home = settings.home.absolute()
+    if not home.is_dir():
+        return []
+    try:
+        found = find_open(home, close=fix)
+    except OSError as error:
+        detail = f"cannot look at {error.filename or home}: {error.strerror}; ask its owner"
+        return [Finding("permissions", "warning", detail)]
+    if found.of_others:
+        detail = (
+            f"{_things(found.of_others)} of other owners not closed to other users, first "
+            f"{found.of_others[0]}; have their owner, or root, run `ndsweep doctor --fix`"
+        )
+        return [Finding("permissions", "warning", detail)]
+    if found.own and not fix:
+        detail = (
+            f"{_things(found.own)} not closed to other users, first {found.own[0]}; "
+            "`ndsweep doctor --fix` closes them"
+        )
+        return [Finding("permissions", "warning", detail)]
+    done = f"; {_things(found.own)} closed just now" if found.own else ""
+    return [Finding("permissions", "ok", f"{home} is closed to other users{done}")]
+
+
+def _things(paths: list[Path]) -> str:
+    return f"{len(paths):,} files and folders" if len(paths) > 1 else "1 file or folder"
 
 
 def _home_to_be(home: Path) -> Finding:
@@ -118,8 +159,12 @@ def _existing(place: Path) -> Path:
 def _disk(settings: Settings) -> Finding:
     place = _existing(settings.home.absolute())
     free = shutil.disk_usage(place).free
-    level: Literal["ok", "warning"] = "ok" if free >= LEAST_FREE_BYTES else "warning"
-    return Finding("disk", level, f"{free / 1e9:.1f} GB free below {place}")
+    detail = f"{free / 1e9:.1f} GB free below {place}"
+    if free >= LEAST_FREE_BYTES:
+        return Finding("disk", "ok", detail)
+    least = f"{LEAST_FREE_BYTES / 1e9:.0f} GB"
+    advice = f"sweeps want {least}; free some (`ndsweep gc`), or set NDSWEEP_HOME to another disk"
+    return Finding("disk", "warning", f"{detail}; {advice}")
 
 
 def _address(settings: Settings) -> Finding:
@@ -147,8 +192,11 @@ def _store(settings: Settings) -> Finding:
             has_tables = store.has_tables()
             store.require_known_tables()
             store.require_whole(CHECK_SECONDS)
-    except (StoreUnavailable, ValueError) as error:
+    except (StoreDamaged, StoreIsNewer, ValueError) as error:
         return Finding("store", "error", str(error))
+    except StoreUnavailable as error:
+        advice = "start the database, or correct NDSWEEP_STORE_URL"
+        return Finding("store", "error", f"{error}; {advice}")
     if not has_tables:
         return Finding("store", "ok", "answers; the first `ndsweep serve` will create its tables")
     return Finding("store", "ok", "answers")
@@ -176,7 +224,8 @@ def _gpu(settings: Settings) -> Finding:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
     if cards and not hidden:
         return Finding("gpu", "ok", f"{cards} NVIDIA card{'s' if cards > 1 else ''}")
-    return Finding("gpu", "warning", "none visible: trials train on the CPU")
+    advice = "unset CUDA_VISIBLE_DEVICES" if hidden and cards else "a card needs NVIDIA's driver"
+    return Finding("gpu", "warning", f"none visible: trials train on the CPU; {advice}")
 
 
 #: Seconds to wait for an address; somebody looks at the terminal meanwhile.

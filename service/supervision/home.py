@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 #: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.
 LEAST_FREE_BYTES = 50_000_000
+#: Folder in which a restore writes; while it is there, the home is not whole.
+RESTORING = ".restoring"
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,13 @@ class Endpoints:
 
 def prepare(home: Path) -> None:
     """Create the folder with all that belongs in it. Raises SettingsError where that fails."""
+    require_restored(home)
     try:
         if not home.exists():
             home.mkdir(mode=_PRIVATE, parents=True)
+        mode = home.stat().st_mode & (_PRIVATE | _GROUP) | _PRIVATE
         for name in ("logs", "mlflow", "checkpoints"):
-            (home / name).mkdir(exist_ok=True)
+            (home / name).mkdir(mode=mode, exist_ok=True)
         probe = home / ".writable"
         probe.write_bytes(b"ndsweep")
         probe.unlink()
@@ -53,6 +57,15 @@ def prepare(home: Path) -> None:
         )
 
 
+def require_restored(home: Path) -> None:
+    """Refuse a folder that a restore writes to, or that one left half written."""
+    if (home / RESTORING).exists():
+        raise SettingsError(
+            f"a restore to {home} is under way or was ended before it was through; wait for it, or "
+            "empty the folder and run `ndsweep restore FILE` again"
+        )
+
+
 _PRIVATE, _OTHERS, _GROUP = 0o700, stat.S_IRWXO, stat.S_IRWXG
 
 
@@ -64,7 +77,7 @@ def keep_private(home: Path) -> None:
     """
     about = home.stat()
     is_shared = bool(about.st_mode & _GROUP) and not about.st_mode & _OTHERS
-    if about.st_mode & _OTHERS and _is_only_a_home(home, about.st_mode):
+    if about.st_mode & _OTHERS and is_only_a_home(home):
         with contextlib.suppress(PermissionError):  # of another owner, who decides
             home.chmod(_PRIVATE)
             log.warning("%s could be read by everybody; it is its owner's alone now", home)
@@ -76,16 +89,17 @@ def is_open(home: Path) -> bool:
     return bool(home.stat().st_mode & _OTHERS)
 
 
-def _is_only_a_home(home: Path, mode: int) -> bool:
+def is_only_a_home(home: Path) -> bool:
     """Whether nothing else is there: NDSWEEP_HOME may name a folder that others use too."""
-    return not mode & stat.S_ISVTX and {path.name for path in home.iterdir()} <= _OURS
+    is_shared = home.stat().st_mode & stat.S_ISVTX
+    return not is_shared and {path.name for path in home.iterdir()} <= OURS
 
 
 #: What a service makes in its home.
-_OURS = frozenset(
+OURS = frozenset(
     {
         *("store.db", "store.db-wal", "store.db-shm", "serve.lock", "endpoints.json", ".writable"),
-        *("ray.json", "ray.token", "token", "tune", "models", "data", "imports"),
+        *("ray.json", "ray.token", "token", "tune", "models", "images", "data", "imports"),
         *("logs", "mlflow", "checkpoints"),
     }
 )
@@ -98,6 +112,7 @@ def require(settings: Settings) -> None:
     SettingsError.
     """
     home = settings.home.absolute()
+    require_restored(home)
     if settings.store_url is None:
         if not (home / "store.db").exists():
             there = "holds no store" if home.is_dir() else "is not there"

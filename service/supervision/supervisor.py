@@ -63,6 +63,7 @@ Announce = Callable[[homes.Endpoints], None]
 def serve(settings: Settings, announce: Announce) -> None:
     """Run every part until SIGINT or SIGTERM. Raises SettingsError when that cannot begin."""
     require_token_off_loopback(settings)
+    homes.require_restored(settings.home.absolute())
     require_store(settings)
     require_bash()
     home = settings.home.absolute()
@@ -239,6 +240,7 @@ def stop(children: list[Child]) -> None:
 
 def run_part(settings: Settings, part: str) -> None:
     """Become one part: the same program that ``serve`` would start, in the foreground."""
+    homes.require_restored(settings.home.absolute())
     require_store(settings)
     home = settings.home.absolute()
     homes.prepare(home)

@@ -5,7 +5,7 @@ leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``r
 of agents (``agents``), imports (``imports``), the mirror's queue (``outbox``), retention
 (``retention``), views (``views``). In ``queries``: reads for pages and routes (``trials``,
 ``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``). In ``people``: tokens, sessions,
-links and the audit log.
+links and the audit log. Copies of all of it: ``database.copying``.
 
 Rules that no type can express: a Store may be shared by threads and opened by several processes,
 but not carried through a fork. Every verb is one transaction: it happens completely or not at all.
@@ -23,6 +23,7 @@ from sweeps.store.commands.retention import RetentionVerbs
 from sweeps.store.commands.sweeps import SweepVerbs
 from sweeps.store.commands.trials import TrialVerbs
 from sweeps.store.commands.views import ViewVerbs
+from sweeps.store.database.copying import CopyVerbs
 from sweeps.store.database.schema import is_up_to_date, migrate, require_known
 from sweeps.store.people.listings import PeopleReads
 from sweeps.store.people.tokens import PeopleVerbs
@@ -52,6 +53,7 @@ class Store(
     AcrossVerbs,
     PeopleVerbs,
     PeopleReads,
+    CopyVerbs,
 ):
     """The record of every sweep. ``Store(url)``, then ``migrate()`` once per new version."""
 

@@ -33,6 +33,7 @@ def sentence_for(error: Exception) -> str | None:
     # Imported here: `ndsweep --help` must not wait for them.
     from pydantic import ValidationError
 
+    from service.backup.archive import BackupRefused
     from service.cli.terminal.options import OutputRefused
     from service.client.client import ServiceError, ServiceRefused
     from service.contract.errors import ApiError
@@ -44,7 +45,7 @@ def sentence_for(error: Exception) -> str | None:
 
     if isinstance(error, ServiceRefused) and error.status == 401:
         return f"{error}; commands send the token in NDSWEEP_TOKEN or the file NDSWEEP_TOKEN_FILE"
-    if isinstance(error, ServiceError | ApiError | SettingsError | OutputRefused):
+    if isinstance(error, ServiceError | ApiError | SettingsError | OutputRefused | BackupRefused):
         return str(error)
     if isinstance(error, SweepsError | FieldError | WorkerError):
         return str(error)

@@ -35,6 +35,7 @@ from sweeps.analysis.formatting import (
 )
 from sweeps.analysis.result_tables import Declared, shows_test_error
 from sweeps.records import objective_of
+from sweeps.store.database.copying import CopiedTable
 
 
 def print_sweeps(console: Console, page: PageOut[SweepOut]) -> None:
@@ -87,6 +88,13 @@ def print_tokens(console: Console, tokens: Sequence[TokenOut]) -> None:
             ", ".join(limits) or NOTHING,
         )
     console.print(table)
+
+
+def print_copied_tables(console: Console, tables: Sequence[CopiedTable]) -> None:
+    shown = Table("table", "rows", "checksum", box=None)
+    for table in tables:
+        shown.add_row(table.name, f"{table.rows:,}", table.checksum[:16])
+    console.print(shown)
 
 
 def print_validation(console: Console, found: ValidationOut) -> None:

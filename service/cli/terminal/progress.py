@@ -1,6 +1,7 @@
-"""Progress bars of a sweep on a terminal: trials done, rate and time left, from its events."""
+"""Progress on a terminal: of a sweep, from its events (trials done, rate, time left); of copies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -8,12 +9,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     SpinnerColumn,
     Task,
+    TaskID,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.text import Text
 
@@ -98,6 +104,37 @@ def progress_bars(console: Console) -> Progress:
         console=console,
         refresh_per_second=4,
     )
+
+
+@contextmanager
+def byte_counts(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show how many bytes have passed, on a terminal; yields what is called with some more."""
+    columns = (DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    left = () if total is None else (BarColumn(), TextColumn("ETA"), TimeRemainingColumn())
+    with _quiet(SpinnerColumn(), TextColumn("{task.description}"), *columns, *left) as bars:
+        bar = bars.add_task(what, total=total)
+        yield lambda size: bars.advance(bar, size)
+
+
+@contextmanager
+def row_counts() -> Iterator[Callable[[str, int, int], None]]:
+    """Show rows of tables as they are copied, on a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with _quiet(*columns, TimeRemainingColumn()) as bars:
+        known: dict[str, TaskID] = {}
+
+        def note(table: str, done: int, rows: int) -> None:
+            if table not in known:
+                known[table] = bars.add_task(table)
+            bars.update(known[table], completed=done, total=rows)
+
+        yield note
+
+
+def _quiet(*columns: ProgressColumn) -> Progress:
+    # A log gets the lines that come afterwards, not a bar.
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def follow(

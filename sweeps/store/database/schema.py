@@ -36,13 +36,25 @@ def require_known(conn: sa.Connection) -> None:
 def is_up_to_date(conn: sa.Connection) -> bool:
     """Whether the tables are those of this version. Raises StoreIsNewer."""
     scripts = ScriptDirectory.from_config(configuration())
-    found, head = _revision(conn), scripts.get_current_head()
+    found, head = revision(conn), scripts.get_current_head()
     if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
         raise StoreIsNewer(found, head)
     return found == head
 
 
-def _revision(conn: sa.Connection) -> str | None:
+def head_revision() -> str | None:
+    """The newest migration that this version knows."""
+    return ScriptDirectory.from_config(configuration()).get_current_head()
+
+
+def knows(found: str) -> bool:
+    """Whether this version can bring tables of that migration up to date, or has them."""
+    scripts = ScriptDirectory.from_config(configuration())
+    return found in {script.revision for script in scripts.walk_revisions()}
+
+
+def revision(conn: sa.Connection) -> str | None:
+    """The migration of a database's tables; None where there are none."""
     # Not by Alembic's context, which logs each time that it is asked.
     if not sa.inspect(conn).has_table("alembic_version"):
         return None

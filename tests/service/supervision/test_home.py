@@ -1,6 +1,7 @@
 """The folder of a service is usable before anything starts in it."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from typer.testing import CliRunner
 
 from service.cli.app import app
 from service.settings import Settings, SettingsError
+from service.supervision import doctor, supervisor
 from service.supervision import home as homes
-from service.supervision import supervisor
+from service.supervision.doctor import diagnose
 from sweeps.driver.process import DriverSettings
 from sweeps.store.store import Store
 
@@ -114,6 +116,95 @@ class TestPrivacy:
         homes.keep_private(home)
 
         assert (mode(home), umask()) == ("0o750", "0o27")
+
+
+@pytest.mark.usefixtures("_umask")
+class TestDoctorsFix:
+    """What older versions and copies left open is found, and closed when that is asked."""
+
+    @pytest.fixture
+    def wide(self, tmp_path):
+        """A home with files, and a link to a folder of somebody else."""
+        home, other = tmp_path / "home", tmp_path / "other"
+        homes.prepare(home)
+        (home / "images" / "a").mkdir(parents=True)
+        for name in ("store.db", "endpoints.json", "logs/a.log", "images/a/b.png"):
+            (home / name).write_text("x")
+        other.mkdir()
+        (other / "file").write_text("x")
+        (home / "checkpoints" / "link").symlink_to(other)
+        return home
+
+    def findings(self, home, **options):
+        found = diagnose(Settings(home=home, data=home.parent), **options)
+        return {one.what: one for one in found if one.what in ("home", "permissions")}
+
+    def test_what_is_open_is_closed(self, wide):
+        wide.chmod(0o755)
+        before = self.findings(wide)
+        after = self.findings(wide, fix=True)
+
+        assert "everybody on this machine can look into" in before["home"].detail
+        assert before["permissions"].level == "warning"
+        assert "files and folders not closed" in before["permissions"].detail
+        for finding in before.values():
+            assert "`ndsweep doctor --fix` closes" in finding.detail
+        assert "files and folders closed just now" in after["permissions"].detail
+        assert {one.level for one in self.findings(wide).values()} == {"ok"}
+        for path in (wide, *wide.rglob("*")):
+            if not path.is_symlink():
+                assert mode(path) == ("0o700" if path.is_dir() else "0o600")
+        assert (mode(wide.parent / "other"), mode(wide.parent / "other" / "file")) == (
+            "0o755",
+            "0o644",
+        )
+
+    def test_a_group_that_was_let_in_stays(self, wide):
+        wide.chmod(0o750)
+        self.findings(wide, fix=True)
+
+        assert mode(wide) == "0o750"
+        assert mode(wide / "store.db") == "0o640"
+        assert mode(wide / "images") == "0o750"
+
+    def test_other_things_in_the_folder_are_left_alone(self, wide):
+        (wide / "somebody.txt").write_text("else")
+        wide.chmod(0o755)
+        found = self.findings(wide, fix=True)
+
+        assert "other things are in it too" in found["home"].detail
+        assert (mode(wide), mode(wide / "somebody.txt")) == ("0o755", "0o644")
+        assert mode(wide / "store.db") == "0o600"
+
+    def test_the_command_closes_them(self, wide):
+        run = CliRunner().invoke
+        asked = ["doctor", "--home", str(wide)]
+
+        assert "note  permissions: " in run(app, asked).stdout
+        assert "ok  permissions: " in run(app, [*asked, "--fix"]).stdout
+        assert f"ok  permissions: {wide} is closed to other users\n" in run(app, asked).stdout
+
+
+def test_every_finding_says_what_to_do(tmp_path, monkeypatch, full_disk):
+    """Where nothing is well: each line names a command, a setting or what to install."""
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+    (tmp_path / "home").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        places = {"home": tmp_path / "home", "data": "/proc/none", "store_url": url}
+        found = diagnose(Settings(port=port, **places))
+    bad = {one.what: one.detail for one in found if one.level != "ok"}
+
+    assert set(bad) >= {"packages", "bash", "home", "disk", "address", "store", "data sets", "gpu"}
+    words = (
+        "install|prepares digits|set NDSWEEP|free some|start the database|needs NVIDIA|"
+        "choose another|doctor --fix"
+    )
+    for what, detail in bad.items():
+        assert re.search(words, detail), (what, detail)
 
 
 SECRET = "s3cret-of-the-database"
