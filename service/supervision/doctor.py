@@ -29,9 +29,6 @@ from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
 from worker.errors import DatasetRefused
 
-#: One WRN-22-7.5 checkpoint is about 0.2 GB; a sweep keeps a few.
-LEAST_FREE_BYTES = 2_000_000_000
-
 #: For reading a whole store; it takes one for some 500 MB.
 CHECK_SECONDS = 20.0
 
@@ -118,7 +115,7 @@ def _existing(place: Path) -> Path:
 def _disk(settings: Settings) -> Finding:
     place = _existing(settings.home.absolute())
     free = shutil.disk_usage(place).free
-    level: Literal["ok", "warning"] = "ok" if free >= LEAST_FREE_BYTES else "warning"
+    level: Literal["ok", "warning"] = "ok" if free >= homes.LITTLE_FREE_BYTES else "warning"
     return Finding("disk", level, f"{free / 1e9:.1f} GB free below {place}")
 
 

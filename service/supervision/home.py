@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 #: A new service's databases and first logs take some 10 MB; with less than this it cannot begin.
 LEAST_FREE_BYTES = 50_000_000
+#: With less a service does not run for long: a checkpoint of WRN-22-7.5 takes about 0.2 GB, and a
+#: sweep keeps a few.
+LITTLE_FREE_BYTES = 2_000_000_000
 
 
 @dataclass(frozen=True)
