@@ -168,7 +168,7 @@ class _Status(Collector):
             ("queue_age_seconds", "Age of the oldest queued sweep.", status.waits.queue_age),
             ("runner_age_seconds", "Since the last report of a runner.", status.runner_age),
             ("lease_age_seconds", "Since leases of sweeps were renewed.", status.lease_age),
-            ("mirror_lag_seconds", "Age of what MLflow lacks longest.", status.waits.mirror_lag),
+            ("mirror_lag_seconds", "Age of what MLflow lacks longest.", status.mirror_lag),
             ("disk_free_bytes", "Free on the disk of the home.", status.disk_free),
             ("disk_size_bytes", "Size of the disk of the home.", status.disk_total),
         )

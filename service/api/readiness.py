@@ -51,6 +51,8 @@ class ServiceStatus:
     runner_age: float | None
     #: Since the leases of running sweeps were renewed, the oldest; None where none runs.
     lease_age: float | None
+    #: Age of what MLflow lacks longest, in seconds; None where there is no MLflow to fill.
+    mirror_lag: float | None
     #: Of the home's disk, in bytes; None where it cannot be read.
     disk_free: int | None
     disk_total: int | None
@@ -110,7 +112,9 @@ class Readiness:
             _disk(space),
         )
         free, total = space or (None, None)
-        return ServiceStatus(parts, waits, age, lease_age, free, total)
+        has_none = newest is not None and "mlflow" in newest.info and not newest.info["mlflow"]
+        lag = None if has_none else waits.mirror_lag
+        return ServiceStatus(parts, waits, age, lease_age, lag, free, total)
 
     def _space(self) -> tuple[int, int] | None:
         place = self._home.absolute()

@@ -152,6 +152,8 @@ def test_mlflow_may_be_away_and_sweeps_run(service, readiness, mlflow, lag, stat
     service.waits_are = Waits(0.0, None, lag)
 
     assert part(readiness, "mlflow").state == state
+    # Without an MLflow nothing is ever sent, and no lag is one.
+    assert readiness.look().mirror_lag == (None if mlflow is None else lag)
     assert readiness.look().why_not_running is None
 
 
