@@ -16,8 +16,9 @@ from dashboards.sweep_pages import trial as trial_pages
 from dashboards.sweep_pages import usage as usage_pages
 from dashboards.sweep_pages.trial import CheckpointFile, ListCheckpoints, LogEnd, ReadLog
 from dashboards.web import audit as audit_page
-from dashboards.web import static_files
+from dashboards.web import banner, static_files
 from dashboards.web.ports import Steering, Submitting
+from dashboards.web.templating import WhyNotRunning, ask_why_not_running
 from sweeps.store.store import Store
 
 #: In the order in which addresses are matched: literal ones before patterns.
@@ -28,6 +29,7 @@ PARTS = (
     front_pages,
     search_pages,
     audit_page,
+    banner,
     form_pages,
     compare_pages,
     across_pages,
@@ -56,6 +58,7 @@ def pages_router(
     list_checkpoints: ListCheckpoints = no_checkpoints,
     submitting: Submitting | None = None,
     steering: Steering | None = None,
+    why_not_running: WhyNotRunning | None = None,
 ) -> APIRouter:
     """Build every page and plot over ``store``.
 
@@ -68,14 +71,17 @@ def pages_router(
         list_checkpoints: Gives a trial's checkpoints by sweep id and trial number, newest first.
         submitting: Checks and queues specs by the API's rules; None = pages without a form.
         steering: Carries out buttons in browsers without script; None = pages without deletion.
+        why_not_running: Gives the sentence on top of pages while sweeps cannot run.
     """
 
-    def provide(request: Request) -> None:
+    # In the request's own context, which the threads that make pages take over.
+    async def provide(request: Request) -> None:
         request.state.store = store
         request.state.read_log = read_log
         request.state.list_checkpoints = list_checkpoints
         request.state.submitting = submitting
         request.state.steering = steering
+        ask_why_not_running(why_not_running)
 
     router = APIRouter(dependencies=[Depends(provide)])
     for part in PARTS:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -98,6 +98,9 @@ class Settings(BaseSettings):
     )
     drivers: Annotated[int, Field(ge=1, le=64)] = Field(
         2, description="Sweeps that the runner drives at the same time."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Lines of the logs: text for people, or JSON with ids for programs."
     )
     keep_sweep_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         20.0, description="Checkpoints and logs of one sweep, in GB; beyond it the oldest go."

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ray.tune import get_context
 
 from worker.card_sharing.client import hosted_reports
 from worker.card_sharing.protocol import host_address
+from worker.process.logs import TEXT, JsonFormatter
 from worker.report import Report
 from worker.training.trial import trial_batches
 
@@ -37,7 +38,8 @@ def trainable(params: dict[str, Any]) -> None:
     ``params["task"]`` holds ``config`` (a stored config), ``device``, ``measurement`` (or None),
     ``checkpoint_dir``, ``stopped_by``, ``data_home``, ``log_path``, and optionally ``training``
     (its name; default: images), ``package`` (that it must come from), ``parts`` (where its parts
-    must come from), ``objective`` ({"metric", "direction"}; default: the smallest
+    must come from), ``log_ids`` (for a log in JSON beside the one for people; default: none),
+    ``objective`` ({"metric", "direction"}; default: the smallest
     validation_error), ``objectives`` (the names of several, all of which must be finite) and
     ``trials_per_gpu``, how many share a card (1). What Tune gets is
     ``{"report": Report as JSON values, "objective": a finite number}``, with reports that were made
@@ -50,7 +52,7 @@ def trainable(params: dict[str, Any]) -> None:
     (``worker.checkpoints.report_journal``).
     """
     task = params["task"]
-    with _log_to(Path(task["log_path"])) as log:
+    with _log_to(Path(task["log_path"]), task.get("log_ids")) as log:
         try:
             with closing(_batches(task | {"threads": _trial_threads()})) as batches:
                 objective = _objective(None, task.get("objective"))
@@ -112,22 +114,36 @@ def _attempts_in(path: Path) -> int:
 
 
 @contextmanager
-def _log_to(path: Path) -> Iterator[logging.Logger]:
-    """The worker's log in a file of this trial's own, appended to by every attempt."""
+def _log_to(path: Path, ids: Mapping[str, str | int] | None) -> Iterator[logging.Logger]:
+    """The worker's log in a file of this trial's own, appended to by every attempt.
+
+    Pages show that file. With ``ids``, the same records are written as JSON to one beside it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     attempt = 1 + _attempts_in(path)
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    formats = {path: logging.Formatter(TEXT)}
+    if ids:
+        of_attempt = {**ids, "attempt": attempt, "host": socket.gethostname()}
+        formats[path.with_suffix(".jsonl")] = JsonFormatter("worker", of_attempt)
+    handlers = [_to_file(file, formatter) for file, formatter in formats.items()]
     log = logging.getLogger("worker")
     level, propagate = log.level, log.propagate
-    log.addHandler(handler)
+    for handler in handlers:
+        log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
     try:
         log.info("attempt %d %s %d on %s", attempt, STARTS, os.getpid(), socket.gethostname())
         yield log
     finally:
-        log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = propagate
-        handler.close()
+        for handler in handlers:
+            log.removeHandler(handler)
+            handler.close()
+
+
+def _to_file(path: Path, formatter: logging.Formatter) -> logging.Handler:
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(formatter)
+    return handler

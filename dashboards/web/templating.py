@@ -1,5 +1,7 @@
 """Renders templates into pages that may load content from this service only."""
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from dashboards.web.static_files import asset_url, plotly_map_style_ids
 from dashboards.wording import formatting
 from dashboards.wording.markdown_notes import markdown
 from sweeps.analysis.formatting import signed
+from sweeps.errors import StoreUnavailable
 from sweeps.figures.quantities import quantity
 from sweeps.store.database.people import Scope, acting, may, may_change
 
@@ -36,6 +39,25 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 #: The service adds those that every answer has.
 _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
+
+
+#: Says why sweeps cannot run now, for the page that is being made; None where they can.
+WhyNotRunning = Callable[[], str | None]
+_WHY_NOT_RUNNING: ContextVar[WhyNotRunning | None] = ContextVar("why_not_running", default=None)
+
+
+def ask_why_not_running(ask: WhyNotRunning | None) -> None:
+    """Have pages that are made in this context say on top why sweeps cannot run."""
+    _WHY_NOT_RUNNING.set(ask)
+
+
+def _why_not_running() -> str | None:
+    ask = _WHY_NOT_RUNNING.get()
+    try:
+        return ask() if ask else None
+    except StoreUnavailable:
+        # What the page is about says it already.
+        return None
 
 
 def template_environment(folder: Path) -> Environment:
@@ -76,6 +98,7 @@ def _environment() -> Environment:
         "quantity": quantity,
         "quantity_value": formatting.quantity_value,
         "viewer": acting,
+        "why_not_running": _why_not_running,
     }
     return environment
 

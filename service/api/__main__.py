@@ -17,7 +17,8 @@ from service.submission import training_reader
 from service.supervision.ports import listen
 from sweeps.errors import StoreUnavailable
 from sweeps.store.store import Store
-from worker.stop_signal import set_by_signals
+from worker.process.logs import set_up
+from worker.process.stop_signal import set_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, help="a listening socket that was passed on")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up("api")
     try:
         run(Settings(), options.fd)
     except SettingsError as error:

@@ -17,6 +17,7 @@ from service.api.access.scopes import in_scope
 from service.api.edge import Edge
 from service.api.group_commit import GroupCommit
 from service.api.monitoring import API, Metrics, RequestMetrics
+from service.api.readiness import Readiness
 from service.api.routes.all import ROUTERS
 from service.api.routes.docs import router as docs_router
 from service.api.routes.health import router as health_router
@@ -57,7 +58,8 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.agents = GroupCommit(store, settings.home)
     require_token_off_loopback(settings)
-    app.state.metrics = Metrics(store)
+    app.state.readiness = Readiness(store, settings.home)
+    app.state.metrics = Metrics(store, app.state.readiness)
     app.add_middleware(Compression, except_below=f"{API}/")
     app.state.access = Access(store, settings)
     app.add_middleware(Guard, access=app.state.access, names=settings.host_names())
@@ -73,6 +75,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         list_checkpoints=partial(trial_checkpoints, settings.home),
         submitting=PageSubmission(store, settings),
         steering=PageSteering(store, settings),
+        why_not_running=lambda: app.state.readiness.look().why_not_running,
     )
     for router in (health_router, login_router, docs_router, pages):
         app.include_router(router, dependencies=[Depends(in_scope)])

@@ -1,10 +1,13 @@
 """What every request and every answer passes, errors, files and probes included.
 
 Requests that two programs could read in two ways are refused, ``HEAD`` is answered as ``GET``
-without its body, and every answer has the headers that keep browsers careful.
+without its body, and every answer has the headers that keep browsers careful, and the id of its
+request, which the log has too.
 """
 
 import asyncio
+import re
+import secrets
 from collections import Counter
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.contract.errors import error_response
 from service.contract.outputs import ErrorOut
+from worker.process.logs import log_ids
 
 #: Headers of every answer. A page says itself what it loads, a file how long it may be kept.
 HEADERS = {
@@ -25,6 +29,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+#: Header of a request's id: a proxy's is taken over, so that its log and ours name the same.
+REQUEST_ID = b"x-request-id"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 _RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
@@ -55,25 +63,31 @@ class Edge:
             await self.app(scope, receive, send)
             return
 
+        request_id = _request_id(scope)
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = list(message.get("headers", ()))
                 names = {name.lower() for name, _ in given}
                 missing = [header for header in _RAW if header[0] not in names]
-                message = {**message, "headers": given + missing}
+                mark = (REQUEST_ID, request_id.encode())
+                message = {**message, "headers": [*given, *missing, mark]}
             await send(message)
 
-        scope = _with_path_alone(scope)
+        with log_ids(request=request_id):
+            await self._answer(_with_path_alone(scope), receive, send_with_headers)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         reason = _ambiguity(scope)
         if reason is not None:
             body = ErrorOut(error="BadRequest", detail=reason, fields=[])
             # What follows on the connection may be the rest of this request, or another one.
             refusal = error_response(400, body, {"Connection": "close"})
-            await refusal(scope, receive, send_with_headers)
+            await refusal(scope, receive, send)
         elif scope["method"] == "HEAD":
-            await self._answer_head({**scope, "method": "GET"}, receive, send_with_headers)
+            await self._answer_head({**scope, "method": "GET"}, receive, send)
         else:
-            await self.app(scope, receive, send_with_headers)
+            await self.app(scope, receive, send)
 
     async def _answer_head(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as to GET, without the body. A stream ends as if the client had gone."""
@@ -94,6 +108,14 @@ class Edge:
             return {"type": "http.disconnect"}
 
         await self.app(scope, receive_until_answered, send_head)
+
+
+def _request_id(scope: Scope) -> str:
+    """The id that a proxy gave the request, or a new one."""
+    for name, value in scope["headers"]:
+        if name == REQUEST_ID and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return secrets.token_hex(8)
 
 
 def _with_path_alone(scope: Scope) -> Scope:

@@ -43,7 +43,7 @@ def agent(
     """
     from service.client.agents import Agent
     from service.client.command import run_command
-    from worker.stop_signal import stop_requested
+    from worker.process.stop_signal import stop_requested
 
     with connect(url) as service, stop_requested() as stopping:
         _refuse(command, service.get(sweep_id).spec)

@@ -30,7 +30,7 @@ from service.supervision import home as homes
 from service.supervision.processes import end_with_parent
 from sweeps.records import Kind
 from worker.data.prepared import list_datasets
-from worker.stop_signal import handled
+from worker.process.stop_signal import handled
 
 MATCH, SWEEP = "quickstart-match", "quickstart"
 #: Seconds until the API must answer, and until everything must have ended. Generous, because a

@@ -20,7 +20,7 @@ from rich.table import Table
 from sweeps.spec.validation_messages import explain
 from worker.config.train_config import FieldError, TrainConfig
 from worker.errors import WorkerError
-from worker.stop_signal import stop_requested
+from worker.process.stop_signal import stop_requested
 
 if TYPE_CHECKING:
     from worker.report import Report

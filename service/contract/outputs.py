@@ -455,12 +455,30 @@ class PartOut(Output):
     error: str
 
 
+#: ``down``: the part does not do its work at all.
+PartState = Literal["ok", "degraded", "down"]
+
+
 class HealthOut(Output):
     """The process answers; ``store`` says whether the database does, when that was asked."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "degraded", "unavailable"]
     version: str
     store: Literal["ok", "unavailable", "not asked"]
+
+
+class ServicePartOut(Output):
+    """One part of the service, as ``/readyz`` lists it."""
+
+    name: Literal["store", "runner", "ray", "mlflow", "disk"]
+    state: PartState
+    detail: str
+
+
+class ReadyOut(HealthOut):
+    """Requests can be served; ``status`` is ``degraded`` while a part is not ``ok``."""
+
+    parts: list[ServicePartOut]
 
 
 class ListOut(Output, Generic[T]):

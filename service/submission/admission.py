@@ -29,6 +29,7 @@ from worker.config.training import EXTERNAL, IMAGES
 from worker.data.prepared import DatasetInfo, dataset_info
 from worker.data.run_length import check_fits
 from worker.errors import DatasetNotFound, DatasetRefused
+from worker.process.logs import add_ids
 
 Record = TypeVar("Record")
 Out = TypeVar("Out")
@@ -100,6 +101,7 @@ def queue(kind: Kind, spec: AnySpec, key: str | None, store: Store, settings: Se
         num_trials=num_trials(whole),
         idempotency_key=key,
     )
+    add_ids(sweep=sweep.id)
     return sweep
 
 

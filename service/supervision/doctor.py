@@ -30,9 +30,6 @@ from sweeps.store.store import Store
 from worker.data.prepared import list_datasets
 from worker.errors import DatasetRefused
 
-#: One WRN-22-7.5 checkpoint is about 0.2 GB; a sweep keeps a few.
-LEAST_FREE_BYTES = 2_000_000_000
-
 #: For reading a whole store; it takes one for some 500 MB.
 CHECK_SECONDS = 20.0
 
@@ -160,9 +157,9 @@ def _disk(settings: Settings) -> Finding:
     place = _existing(settings.home.absolute())
     free = shutil.disk_usage(place).free
     detail = f"{free / 1e9:.1f} GB free below {place}"
-    if free >= LEAST_FREE_BYTES:
+    if free >= homes.LITTLE_FREE_BYTES:
         return Finding("disk", "ok", detail)
-    least = f"{LEAST_FREE_BYTES / 1e9:.0f} GB"
+    least = f"{homes.LITTLE_FREE_BYTES / 1e9:.0f} GB"
     advice = f"sweeps want {least}; free some (`ndsweep gc`), or set NDSWEEP_HOME to another disk"
     return Finding("disk", "warning", f"{detail}; {advice}")
 

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 LEAST_FREE_BYTES = 50_000_000
 #: Folder in which a restore writes; while it is there, the home is not whole.
 RESTORING = ".restoring"
+#: With less a service does not run for long: a checkpoint of WRN-22-7.5 takes about 0.2 GB, and a
+#: sweep keeps a few.
+LITTLE_FREE_BYTES = 2_000_000_000
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,11 @@ from service.supervision.processes import (
 from service.supervision.shell import require_bash
 from sweeps.cluster import head as cluster
 from sweeps.errors import StoreDamaged, StoreIsNewer, StoreUnavailable
+from sweeps.retention.log_rotation import LogRotation
 from sweeps.store.database.sqlite_file import sqlite_url
 from sweeps.store.store import Store
-from worker.stop_signal import stop_requested
+from worker.process.logs import is_json, set_up
+from worker.process.stop_signal import stop_requested
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +58,17 @@ KILL_SECONDS = 5.0
 STOP_ORDER = (("api", "runner"), ("mlflow", "ray"))
 LOOP_SECONDS = 0.1
 
+#: Parts whose logs grow for as long as they run; that of drivers is the runner's to rotate.
+ROTATED = ("api", "runner", "mlflow")
+
 #: Called with the addresses as soon as the API is being started.
 Announce = Callable[[homes.Endpoints], None]
 
 
 def serve(settings: Settings, announce: Announce) -> None:
     """Run every part until SIGINT or SIGTERM. Raises SettingsError when that cannot begin."""
+    if is_json():
+        set_up("serve")
     require_token_off_loopback(settings)
     homes.require_restored(settings.home.absolute())
     require_store(settings)
@@ -81,7 +88,8 @@ def serve(settings: Settings, announce: Announce) -> None:
         with stop_requested() as stopping:
             try:
                 announce(endpoints)
-                _look_after(children, stopping)
+                rotation = LogRotation(home / "logs", ROTATED, days=settings.keep_days)
+                _look_after(children, stopping, rotation)
             finally:
                 homes.remove_endpoints(home)
                 stop(children)
@@ -203,8 +211,9 @@ def mlflow_command(home: Path, host: str, port: int, allowed_hosts: str | None =
     ]
 
 
-def _look_after(children: list[Child], stopping: threading.Event) -> None:
+def _look_after(children: list[Child], stopping: threading.Event, rotation: LogRotation) -> None:
     while not stopping.is_set():
+        rotation.look_if_due()
         for child in children:
             child.start_if_due()
         for child, code in _ended(children):

@@ -38,8 +38,8 @@ from worker.card_sharing.client import HostedError
 from worker.checkpoints.report_journal import ReportJournal
 from worker.config.train_config import config_key
 from worker.errors import HostLost
+from worker.process.stop_signal import set_by_signals
 from worker.report import Report
-from worker.stop_signal import set_by_signals
 
 Send = Callable[[dict[str, Any]], None]
 

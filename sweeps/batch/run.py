@@ -35,7 +35,7 @@ from sweeps.batch.specs import keep_specs
 from sweeps.batch.table import outcome_table
 from sweeps.spec.step_shape import exact_shape
 from worker.data.prepared import default_home
-from worker.stop_signal import handled
+from worker.process.stop_signal import handled
 
 #: Exit codes: all runs are done; some of them failed; refused or nothing can start; some are left.
 DONE, SOME_FAILED, REFUSED, SOME_LEFT = 0, 1, 2, 3

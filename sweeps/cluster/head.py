@@ -29,7 +29,7 @@ import psutil
 from sweeps.cluster.capacity import ClusterShape, NodeShape, usable_cpus
 from sweeps.cluster.free_port import free_port
 from worker.atomic_file import whole_file
-from worker.stop_signal import set_by_signals
+from worker.process.stop_signal import set_by_signals
 
 #: Bytes of shared memory; reports and configs are small.
 _OBJECT_STORE = 100_000_000

@@ -34,6 +34,7 @@ from sweeps.store.store import Store
 from worker.checkpoints.report_journal import ReportJournal
 from worker.checkpoints.stop_file import request_stop, withdraw_stop
 from worker.config.training import IMAGES
+from worker.process.logs import is_json
 from worker.report import Report
 
 log = logging.getLogger(__name__)
@@ -169,6 +170,7 @@ class Dispatcher:
             "stopped_by": self._name,
             "data_home": self._places.data_home,
             "log_path": str(self._places.log(number)),
+            "log_ids": {"sweep": self._sweep_id, "trial": number} if is_json() else None,
             "objective": first and {"metric": first.metric, "direction": first.direction},
             "objectives": self._objectives,
             "trials_per_gpu": self._trials_per_gpu,
@@ -280,7 +282,9 @@ class Dispatcher:
                 if report.step > heard:
                     self._writer.report(attempt, report)
         except OSError as error:
-            log.warning("trial %d: its last reports cannot be read: %s", run.trial.number, error)
+            number = run.trial.number
+            where = {"trial": number}
+            log.warning("trial %d: its last reports cannot be read: %s", number, error, extra=where)
 
     def take_ended(self, wait_seconds: float = 0.0) -> None:
         """Tell the proposer of every trial whose ending has been written."""

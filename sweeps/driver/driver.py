@@ -39,7 +39,8 @@ from sweeps.records import Claim, Sweep, SweepState
 from sweeps.retention.places import Places
 from sweeps.spec.validation_messages import in_words
 from sweeps.store.store import Store
-from worker.stop_signal import set_by_signals
+from worker.process.logs import add_process_ids, set_up
+from worker.process.stop_signal import set_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -318,7 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--owner", default="", help="who claimed it")
     parser.add_argument("--trainable", help="module:function to run instead of training")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up("driver")
     leaving = set_by_signals(threading.Event())
     if not options.sweep and not _await_cluster(options.home, leaving):
         return NO_CLUSTER
@@ -384,6 +385,7 @@ def _wait_for_claim(leaving: threading.Event) -> Claim | None:
 
 
 def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) -> int:
+    add_process_ids(sweep=claim.sweep_id)
     try:
         driver = _driver(options, claim, leaving)
     except LeaseLost:

@@ -25,7 +25,8 @@ from sweeps.spec.validation_messages import in_words
 from sweeps.store.commands.agent_requests import LapsedLease
 from sweeps.store.store import Store
 from worker.pauses import pauses
-from worker.stop_signal import set_by_signals
+from worker.process.logs import log_ids, set_up
+from worker.process.stop_signal import set_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +97,15 @@ class ExternalDriver:
         for sweep_id, sweep in list(self._sweeps.items()):
             wish = wishes.get(sweep_id)
             if wish is None:
-                log.info("sweep %s: ended, or somebody else drives it", sweep_id)
+                where = {"sweep": sweep_id}
+                log.info("sweep %s: ended, or somebody else drives it", sweep_id, extra=where)
                 del self._sweeps[sweep_id]
                 continue
             if wish != "none":
                 sweep.stop("cancel" if wish == "delete" else wish)
             mine = [lease for lease in lapsed if lease.sweep_id == sweep_id]
-            self._turn_of(sweep, touched.get(sweep_id, set()), mine)
+            with log_ids(sweep=sweep_id):
+                self._turn_of(sweep, touched.get(sweep_id, set()), mine)
         # Only now: what was not taken in is read again.
         self._seen = seen
 
@@ -117,7 +120,9 @@ class ExternalDriver:
             )
             if claim is None:
                 return
-            log.info("sweep %s: driven for its agents", claim.sweep_id)
+            log.info(
+                "sweep %s: driven for its agents", claim.sweep_id, extra={"sweep": claim.sweep_id}
+            )
             if not self._sweeps:
                 self._seen = self._store.last_event_id()
             try:
@@ -153,7 +158,8 @@ class ExternalDriver:
             self._note_fault(sweep.claim, error)
 
     def _note_fault(self, claim: Claim, error: Exception) -> None:
-        log.error("sweep %s: driving failed", claim.sweep_id, exc_info=error)
+        where = {"sweep": claim.sweep_id}
+        log.error("sweep %s: driving failed", claim.sweep_id, exc_info=error, extra=where)
         faults = self._faults[claim.sweep_id] = self._faults.get(claim.sweep_id, 0) + 1
         state, reason = SweepState.QUEUED, "its driver ended; another takes over"
         if faults >= MAX_FAULTS:
@@ -201,7 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lease", type=float, default=LEASE, help="seconds until it may be taken")
     parser.add_argument("--parent", type=int, help="process id of the runner, to leave with it")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up("agents")
     # Given, because it may have died before this line.
     parent = options.parent or os.getppid()
     store = Store(options.store)

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sweeps.cluster import head as cluster
 from sweeps.cluster.capacity import ClusterShape
@@ -38,12 +39,17 @@ from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, SweepState
 from sweeps.retention.deletion import remove_marked
 from sweeps.retention.limits import Keep
+from sweeps.retention.log_rotation import LogRotation
 from sweeps.retention.plan import keep_within
 from sweeps.store.store import Store
 from worker.config.parts import GROUPS, registered_part_names
 from worker.config.registry import look_again, registrations
 from worker.config.training import IMAGES
-from worker.stop_signal import set_by_signals
+from worker.process.logs import log_ids, set_up
+from worker.process.stop_signal import set_by_signals
+
+if TYPE_CHECKING:
+    from sweeps.mlflow_mirror.mirror import Mirror
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +136,10 @@ class Runner:
         self._crashes: dict[str, int] = {}
         self._shape: ClusterShape | None = None
         self._cluster_error: str | None = None
+        #: Beside it, where there is an MLflow to fill.
+        self.mirror: Mirror | None = None
+        #: Of what drivers write, where it is kept within bounds.
+        self.rotation: LogRotation | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Run until ``stop`` is set; then stop the drivers, and leave their sweeps queued."""
@@ -167,16 +177,20 @@ class Runner:
             for driver in self._drivers:
                 driver.renewed_at -= _RENEW
         for driver in list(self._drivers):
-            self._look_after(driver)
+            with log_ids(sweep="" if driver.claim is None else driver.claim.sweep_id):
+                self._look_after(driver)
         spare = self._spare
         if spare is not None and not spare.is_waiting and len(self._drivers) < self._max_drivers:
             driven = [driver.claim.sweep_id for driver in self._drivers if driver.claim]
             claim = self._store.claim(self.owner, self._lease, driven=driven)
             if claim is not None:
-                self._assign(spare, claim)
+                with log_ids(sweep=claim.sweep_id):
+                    self._assign(spare, claim)
         if time.monotonic() >= self._next_sweeping:
             self._next_sweeping = time.monotonic() + _SWEEPING
             remove_marked(self._store, self._settings.home)
+            if self.rotation is not None:
+                self.rotation.look_if_due()
             self._external.keep(self._store.has_external)
             self._explain_queue()
         self._report()
@@ -287,6 +301,8 @@ class Runner:
                 "error": self._cluster_error,
                 "drivers": describe(self._drivers),
                 "max_drivers": self._max_drivers,
+                "lease_seconds": self._lease,
+                "mlflow": self.mirror and {"away_seconds": round(self.mirror.away_seconds, 1)},
                 "trainings": _trainings(),
                 "parts": _parts(),
             },
@@ -365,9 +381,11 @@ def run(
             public_url=mlflow_public_url,
             artifacts=SweepArtifacts(store, home.absolute(), page_url),
         )
+        runner.mirror = mlflow
         mirror = threading.Thread(target=mlflow.run, args=(stop,), name="mirror", daemon=True)
         mirror.start()
     if keep is not None:
+        runner.rotation = LogRotation(home / "logs", ("drivers",), days=keep.days)
         caretaker = (store, home.absolute(), keep, stop)
         threading.Thread(target=keep_within, args=caretaker, name="keep", daemon=True).start()
     runner.run(stop)
@@ -393,7 +411,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lease", type=float, default=LEASE, help="seconds until it may be taken")
     parser.add_argument("--trainable", help="module:function to run instead of training")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up("runner")
     run(
         options.store,
         options.home,

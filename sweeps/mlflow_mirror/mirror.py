@@ -44,6 +44,7 @@ from sweeps.records import (
 )
 from sweeps.store.store import Store
 from worker.pauses import pauses
+from worker.process.logs import log_ids
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,12 @@ class Mirror:
         self._sent_again: dict[str, float] = {}
         self._away_since: float | None = None
 
+    @property
+    def away_seconds(self) -> float:
+        """For how long MLflow has not answered; 0 where it does. From any thread."""
+        since = self._away_since
+        return 0.0 if since is None else max(0.0, time.time() - since)
+
     def run(self, stop: threading.Event) -> None:
         """Send for ever, until ``stop`` is set."""
         waits = pauses(_FIRST_PAUSE, _LAST_PAUSE)
@@ -160,6 +167,12 @@ class Mirror:
         self, key: Key, sweep_id: str, send: Callable[[], None], give_up: Callable[[], None]
     ) -> None:
         """Send; what is refused, or whose sweep was deleted, does not hold up the others."""
+        with log_ids(sweep=sweep_id):
+            self._try_to_send(key, sweep_id, send, give_up)
+
+    def _try_to_send(
+        self, key: Key, sweep_id: str, send: Callable[[], None], give_up: Callable[[], None]
+    ) -> None:
         try:
             send()
             self._holds.accepted(key)

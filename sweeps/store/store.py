@@ -4,8 +4,8 @@ Each group of verbs has its file. In ``commands``: requests of users (``sweeps``
 leases of drivers (``leases``), writes of drivers (``trials``, ``attempts``, ``reports``), requests
 of agents (``agents``), imports (``imports``), the mirror's queue (``outbox``), retention
 (``retention``), views (``views``). In ``queries``: reads for pages and routes (``trials``,
-``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``). In ``people``: tokens, sessions,
-links and the audit log. Copies of all of it: ``database.copying``.
+``across`` several sweeps, ``sweeps``, ``curves``, ``timeline``, ``monitoring``). In ``people``:
+tokens, sessions, links and the audit log. Copies of all of it: ``database.copying``.
 
 Rules that no type can express: a Store may be shared by threads and opened by several processes,
 but not carried through a fork. Every verb is one transaction: it happens completely or not at all.
@@ -29,6 +29,7 @@ from sweeps.store.people.listings import PeopleReads
 from sweeps.store.people.tokens import PeopleVerbs
 from sweeps.store.queries.across import AcrossVerbs
 from sweeps.store.queries.curves import CurveVerbs
+from sweeps.store.queries.monitoring import MonitoringVerbs
 from sweeps.store.queries.sweeps import LookupVerbs
 from sweeps.store.queries.timeline import TimelineVerbs
 from sweeps.store.queries.trials import ReadVerbs
@@ -51,6 +52,7 @@ class Store(
     MirrorVerbs,
     ViewVerbs,
     AcrossVerbs,
+    MonitoringVerbs,
     PeopleVerbs,
     PeopleReads,
     CopyVerbs,

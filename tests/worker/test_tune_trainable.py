@@ -1,6 +1,7 @@
 """The adapter, on a real local Ray: actors are reused, threads set, logs kept."""
 
 import gc
+import json
 import os
 
 import pytest
@@ -95,7 +96,7 @@ def results(local_ray, make_task):
         make_task(0),
         make_task(1),
         make_task(2, optimizer="sgd", lr=1e12),
-        make_task(3, batch_size=97),
+        make_task(3, batch_size=97) | {"log_ids": {"sweep": "0123456789ab", "trial": 3}},
         make_task(4),
     ]
     return run_tasks(tasks, local_ray, "adapter", at_once=1), local_ray / "logs"
@@ -141,6 +142,18 @@ def test_an_exception_fails_its_trial_alone_and_is_in_its_log(results):
     text = (logs / "3.log").read_text()
     assert refusal in text
     assert "Traceback" in text
+
+
+def test_a_log_in_json_stands_beside_the_one_for_people_where_it_is_asked_for(results):
+    _, logs = results
+
+    records = [json.loads(line) for line in (logs / "3.jsonl").read_text().splitlines()]
+
+    assert [path.name for path in logs.glob("*.jsonl")] == ["3.jsonl"]
+    assert len(records) == 2
+    ids = {"part": "worker", "sweep": "0123456789ab", "trial": 3, "attempt": 1}
+    assert all(record.items() >= ids.items() for record in records)
+    assert "Traceback" in records[1]["message"]
 
 
 def test_the_last_report_says_what_the_trial_used_of_its_machine(results):

@@ -19,6 +19,7 @@ from service.settings import is_address, is_loopback
 from sweeps.errors import StoreUnavailable
 from sweeps.store.database.people import Actor, acting_as
 from sweeps.store.database.people import Scope as Allowed
+from worker.process.logs import add_ids
 
 #: Answered to everybody: probes, the page that asks for a token and what forgets it.
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", "/logout"})
@@ -54,6 +55,8 @@ class Guard:
             return
         if found is not None and found.scope == Allowed.LINK:
             send = _unlisted(send)
+        if found is not None:
+            add_ids(token=found.token or found.token_name)
         with acting_as(found):
             await self.app(scope, receive, send)
 

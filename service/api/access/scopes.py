@@ -1,9 +1,13 @@
 """The scope that each route needs. A route that is not listed is for administrators."""
 
+import re
+from typing import Any
+
 from fastapi import Request
 
 from sweeps.errors import ScopeTooSmall
 from sweeps.store.database.people import Scope, acting
+from worker.process.logs import add_ids
 
 #: Where the API is mounted; the routes of a router that is included there do not know it.
 _API = "/api/v1"
@@ -69,6 +73,7 @@ GET /metrics
 GET /openapi.json
 GET /paper
 GET /paper/plots/{name}.{form}
+GET /parts/banner
 GET /parts/matches
 GET /parts/sweeps
 POST /sweeps/validate
@@ -170,7 +175,8 @@ SCOPES = {
 
 
 async def in_scope(request: Request) -> None:
-    """Refuse who may not use this route. Raises ScopeTooSmall."""
+    """Refuse who may not use this route, and note what it is about. Raises ScopeTooSmall."""
+    note_ids(request.path_params)
     actor = acting()
     if actor is None:
         return
@@ -182,6 +188,15 @@ async def in_scope(request: Request) -> None:
     is_other = actor.sweep_id is not None and sweep_id not in (None, actor.sweep_id)
     if is_other or not actor.scope.covers(needed):
         raise ScopeTooSmall(Scope.READ if is_other else needed, actor.scope, actor.name)
+
+
+def note_ids(params: dict[str, Any]) -> None:
+    """Have records of this request name the sweep and the trial of its address."""
+    if "sweep_id" in params:
+        add_ids(sweep=params["sweep_id"])
+    number = params.get("number", "")
+    if re.fullmatch("[0-9]{1,9}", number):
+        add_ids(trial=int(number))
 
 
 def must_submit() -> None:

@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 
-from service.api.access.scopes import must_submit
+from service.api.access.scopes import must_submit, note_ids
 from service.api.group_commit import GroupCommit
 from service.api.trial_files import add_to_log
 from service.contract.agents import (
@@ -67,6 +67,7 @@ class ReportRoute(DocumentRoute):
 
         async def handle(request: Request) -> Response:
             must_submit()
+            note_ids(request.path_params)
             asked = await _plainly_asked(request, model)
             if asked is None:
                 return await handle_any(request)

@@ -5,7 +5,7 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -69,6 +69,10 @@ class Write:
         self.conn.execute(sa.insert(tables.events), self._events)
 
 
+#: Told of a transaction: "read" or "write", and its seconds.
+Observer = Callable[[str, float], None]
+
+
 class Database:
     """Connection pool over SQLite or PostgreSQL. Safe for threads; open one per process.
 
@@ -89,6 +93,7 @@ class Database:
         self._is_sqlite = parsed.drivername == "sqlite"
         self._path = sqlite_path(url)
         self._outer = threading.local()
+        self._observers: list[Observer] = []
         # SQLite has one writer at a time and lets others poll at growing intervals; threads of this
         # process wait here instead.
         self._turn = threading.Lock() if self._is_sqlite else None
@@ -124,10 +129,28 @@ class Database:
         if found not in ("ok", None):
             raise StoreDamaged(self._path, found)
 
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer("read" or "write", seconds)`` after each transaction of this Store.
+
+        From the transaction's thread; time in which a writer waits for its turn counts.
+        """
+        self._observers.append(observer)
+
+    @contextmanager
+    def _observed(self, kind: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            for observer in self._observers:
+                observer(kind, seconds)
+
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
-        with _own_errors(self._path), self._engine.connect() as conn, conn.begin():
-            yield conn
+        with self._observed("read"), _own_errors(self._path), self._engine.connect() as conn:
+            with conn.begin():
+                yield conn
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -145,7 +168,12 @@ class Database:
         if outer is not None:
             yield outer
             return
-        with _own_errors(self._path), self._alone(), self._engine.connect() as conn:
+        with (
+            self._observed("write"),
+            _own_errors(self._path),
+            self._alone(),
+            self._engine.connect() as conn,
+        ):
             conn = conn.execution_options(ndsweep_write=True)
             with conn.begin():
                 write = Write(conn, microseconds())

@@ -58,6 +58,23 @@ def use_of(conn: sa.Connection, owner: str, now: int) -> Use:
     return Use(int(queued or 0), int(waiting or 0), round(float(seconds or 0) / 3600, 6))
 
 
+def gpu_hours_by_owner(conn: sa.Connection, now: int) -> dict[str, float]:
+    """Return hours of cards by owner, those of the most first; "" = nobody's sweeps."""
+    since = now - WINDOW // timedelta(microseconds=1)
+    hours = sa.func.sum(sweeps.c.trial_seconds * _GPUS) / 3600
+    query = (
+        sa.select(sweeps.c.submitted_by, hours)
+        .where(sweeps.c.created_at > since)
+        .group_by(sweeps.c.submitted_by)
+        .order_by(hours.desc(), sweeps.c.submitted_by)
+    )
+    return {owner: float(found or 0) for owner, found in conn.execute(query)}
+
+
+#: Cards of each trial of a sweep.
+_GPUS = sa.func.coalesce(sweeps.c.spec["resources"]["gpus"].as_float(), 0.0)
+
+
 def _use() -> sa.Select[Any]:
     c = sweeps.c
     ended = [state.value for state in SweepState if state.is_finished()]
@@ -67,12 +84,11 @@ def _use() -> sa.Select[Any]:
     # A match has no total: it counts what it has asked for.
     total = sa.func.coalesce(c.num_trials, c.n_waiting + c.n_running + finished)
     is_recent = c.created_at > sa.bindparam("since")
-    gpus = sa.func.coalesce(c.spec["resources"]["gpus"].as_float(), 0.0)
     left = sa.case((c.state.in_(ended), 0), (total > finished, total - finished), else_=0)
     return sa.select(
         sa.func.sum(sa.case((c.state == SweepState.QUEUED.value, 1), else_=0)),
         sa.func.sum(left),
-        sa.func.sum(sa.case((is_recent, c.trial_seconds * gpus), else_=0.0)),
+        sa.func.sum(sa.case((is_recent, c.trial_seconds * _GPUS), else_=0.0)),
     ).where(c.submitted_by == sa.bindparam("owner"), sa.or_(is_recent, c.state.not_in(ended)))
 
 

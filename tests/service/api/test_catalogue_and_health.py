@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from service.api.app import create_app
+from service.api.monitoring import MOST_OWNERS
 from service.settings import Settings
 from service.version import VERSION
 from sweeps.spec.presets import preset_names
@@ -54,10 +55,6 @@ def test_healthz_asks_nothing_of_the_store(client, store, monkeypatch):
     assert client.get("/healthz").json()["status"] == "ok"
 
 
-def test_readyz_asks_the_store(client):
-    assert client.get("/readyz").json()["store"] == "ok"
-
-
 def test_metrics_count_sweeps_trials_and_requests_in_prometheus_text(client, trained):
     client.get("/api/v1/sweeps/0123456789ab")
 
@@ -72,6 +69,13 @@ def test_metrics_count_sweeps_trials_and_requests_in_prometheus_text(client, tra
         "ndsweep_http_requests": "counter",
         "ndsweep_http_request_seconds": "counter",
         "ndsweep_http_request_duration_seconds": "histogram",
+        "ndsweep_store_transaction_seconds": "histogram",
+        "ndsweep_gpu_hours": "gauge",
+        "ndsweep_part_state": "gauge",
+        "ndsweep_queue_age_seconds": "gauge",
+        "ndsweep_mirror_lag_seconds": "gauge",
+        "ndsweep_disk_free_bytes": "gauge",
+        "ndsweep_disk_size_bytes": "gauge",
     }
     samples = {
         (s.name, *s.labels.values()): s.value
@@ -87,6 +91,23 @@ def test_metrics_count_sweeps_trials_and_requests_in_prometheus_text(client, tra
     assert seconds > 0
     assert samples["ndsweep_http_request_duration_seconds_sum", *asked] == seconds
     assert samples["ndsweep_http_request_duration_seconds_bucket", "+Inf", *asked] == 1
+    assert samples["ndsweep_store_transaction_seconds_count", "write"] > 0
+    assert samples["ndsweep_part_state", "store", "ok"] == 1
+    assert samples["ndsweep_part_state", "store", "down"] == 0
+
+
+def test_hours_of_many_owners_make_no_more_series_than_a_dashboard_holds(
+    client, store, monkeypatch
+):
+    hours = {f"person-{n}": 2.0 for n in range(MOST_OWNERS)} | {"late": 1.0, "": 0.5}
+    monkeypatch.setattr(store, "gpu_hours", lambda: hours)
+
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    found = next(family for family in families if family.name == "ndsweep_gpu_hours")
+
+    by_owner = {sample.labels["owner"]: sample.value for sample in found.samples}
+    assert len(by_owner) == MOST_OWNERS + 1
+    assert by_owner["(others)"] == 1.5
 
 
 def test_each_application_counts_its_own_requests(client, store):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy as sa
 
+from service.api import readiness
 from service.api.access import callers
 from sweeps.records import SweepState
 
@@ -18,10 +19,13 @@ MANY = 30
 def statements(store, client, monkeypatch) -> Callable[[], Iterator[list[str]]]:
     """Context manager: the first words of what the database is asked meanwhile, in order.
 
-    Without the look whether there are tokens by now, which comes once in a while.
+    Without the looks whether there are tokens by now, and how the service does, which come once
+    in a while.
     """
     monkeypatch.setattr(callers, "OPEN_SECONDS", 1e9)
+    monkeypatch.setattr(readiness, "KEEP", 1e9)
     client.get("/api/v1/optimizers").raise_for_status()
+    client.get("/readyz").raise_for_status()
 
     @contextmanager
     def watched() -> Iterator[list[str]]:

@@ -345,10 +345,15 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive, store:
     assert store.trial(driving.claim.sweep_id, 0).metrics == {}
 
 
-def test_a_worker_is_told_what_it_needs(drive: Drive) -> None:
+def test_a_worker_is_told_what_it_needs(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
     driving = drive(num_points=1)
-    task = driving.dispatcher.task(driving.start())
+    run = driving.start()
+    task = driving.dispatcher.task(run)
+    monkeypatch.setenv("NDSWEEP_LOG_FORMAT", "json")
+    of_json = driving.dispatcher.task(run)
 
+    assert (task["log_ids"], task | {"log_ids": of_json["log_ids"]}) == (None, of_json)
+    assert of_json["log_ids"] == {"sweep": driving.claim.sweep_id, "trial": 0}
     assert task["config"]["alpha_v"] > 0
     assert task["device"] == "cpu"
     assert task["checkpoint_dir"].endswith(f"checkpoints/{driving.claim.sweep_id}/0")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,3 +132,17 @@ def test_a_sweep_whose_driver_did_not_stop_in_time_is_free_for_the_next_runner(
 
     sweep = sqlite_store.get_sweep(sweep_id)
     assert (sweep.state, sweep.reason) == (SweepState.QUEUED, "its runner stopped")
+
+
+def test_a_runner_reports_its_lease_and_for_how_long_mlflow_has_been_away(
+    tmp_path: Path, sqlite_store: Store, sqlite_url: str
+) -> None:
+    def said(mirror: Any) -> tuple[Any, Any]:
+        runner = Runner(sqlite_store, Idle(sqlite_url, tmp_path), lease_seconds=20.0)
+        runner.mirror = mirror
+        runner._report()
+        info = next(s.info for s in sqlite_store.runners(EVER) if s.owner == runner.owner)
+        return info["lease_seconds"], info["mlflow"]
+
+    assert said(None) == (20.0, None)
+    assert said(SimpleNamespace(away_seconds=3.04)) == (20.0, {"away_seconds": 3.0})

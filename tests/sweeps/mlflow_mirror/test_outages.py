@@ -133,6 +133,7 @@ def test_an_outage_loses_nothing_doubles_nothing_and_is_visible(
             store.record(claim, 0, attempt.id, [report(step, 1 / step)])
         # Nothing of this waited for an answer: it is still to come.
         assert shows()
+        assert mirror.away_seconds > 0 or trouble != "refuse"
         proxy.behaviour = "pass"
         store.finish_attempt(
             claim, 0, attempt.id, TrialState.COMPLETE, "complete", trial_state=TrialState.COMPLETE
@@ -143,6 +144,7 @@ def test_an_outage_loses_nothing_doubles_nothing_and_is_visible(
         stop.set()
         thread.join(PATIENCE)
 
+    assert mirror.away_seconds == 0
     (only,) = runs_of(client, store, claim.sweep_id)
     expected = [(1, 0.9)] + [(step, 1 / step) for step in range(2, 12)]
     assert history(client, only, "validation_error") == expected

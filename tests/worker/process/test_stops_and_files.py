@@ -10,7 +10,7 @@ import pytest
 
 from worker.atomic_file import whole_file
 from worker.pauses import pauses
-from worker.stop_signal import STOP_SIGNALS, handled, set_by_signals, stop_requested
+from worker.process.stop_signal import STOP_SIGNALS, handled, set_by_signals, stop_requested
 
 
 @pytest.fixture
