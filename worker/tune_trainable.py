@@ -22,6 +22,7 @@ from ray.tune import get_context
 
 from worker.card_sharing.client import hosted_reports
 from worker.card_sharing.protocol import host_address
+from worker.data.machine_check import check_once
 from worker.report import Report
 from worker.training.trial import trial_batches
 
@@ -36,7 +37,8 @@ def trainable(params: dict[str, Any]) -> None:
 
     ``params["task"]`` holds ``config`` (a stored config), ``device``, ``measurement`` (or None),
     ``checkpoint_dir``, ``stopped_by``, ``data_home``, ``log_path``, and optionally ``training``
-    (its name; default: images), ``package`` (that it must come from), ``parts`` (where its parts
+    (its name; default: images), ``machine`` (what this one must have,
+    ``worker.data.machine_check``), ``package`` (that it must come from), ``parts`` (where its parts
     must come from), ``objective`` ({"metric", "direction"}; default: the smallest
     validation_error), ``objectives`` (the names of several, all of which must be finite) and
     ``trials_per_gpu``, how many share a card (1). What Tune gets is
@@ -50,6 +52,9 @@ def trainable(params: dict[str, Any]) -> None:
     (``worker.checkpoints.report_journal``).
     """
     task = params["task"]
+    if task.get("machine"):
+        # First of all: on another home nobody would find what is written here.
+        check_once(task["machine"], get_runtime_context().get_node_id())
     with _log_to(Path(task["log_path"])) as log:
         try:
             with closing(_batches(task | {"threads": _trial_threads()})) as batches:
