@@ -88,19 +88,29 @@ class JoinedNode:
             self._process.wait()
 
 
+#: How long Ray's processes call a head that does not answer, in place of a minute. One that was
+#: started again knows none of them.
+IMPATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
+
+
 def join(address: str, stop: Callable[[], bool]) -> int:
     """Run a node of a cluster until ``stop()``, which is 0, or until it ends by itself: 1."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}"]
     command += ["--num-cpus=0", "--num-gpus=0", f"--object-store-memory={_OBJECT_STORE}"]
     command += ["--disable-usage-stats", "--include-log-monitor=false"]
-    starter = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    starter = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        env=IMPATIENT | os.environ,
+        start_new_session=True,
+    )
     end = time.monotonic() + _JOIN_LIMIT
     try:
         while starter.poll() is None and time.monotonic() < end and not stop():
             time.sleep(_LOOK)
         if starter.poll() == 0:
             while not stop():
-                if not any("raylet" in line for line in commands(starter.pid)):
+                if not any("raylet/raylet" in line for line in commands(starter.pid)):
                     return 1
                 time.sleep(_LOOK)
         return 0 if stop() else 1

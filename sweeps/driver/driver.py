@@ -34,7 +34,7 @@ from sweeps.driver.limits import Limits
 from sweeps.driver.monitor import Watcher
 from sweeps.driver.outcomes import outcome_of
 from sweeps.driver.plan import SweepPlan, plan
-from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN, add_store
+from sweeps.driver.process import FAULT, NO_CLUSTER, NO_STORE, TAKEN, add_store
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState
@@ -126,7 +126,7 @@ class Driver:
                 return TAKEN
             case StoreUnavailable():
                 return NO_STORE
-        return 1
+        return FAULT
 
     def run(self) -> None:
         """Drive to the end. ``exit_code`` then says how it went."""
@@ -430,7 +430,10 @@ def _wait_for_claim(leaving: threading.Event, machines: Machines) -> Claim | Non
 
 
 def _drive(
-    options: argparse.Namespace, claim: Claim, leaving: threading.Event, machines: Machines
+    options: argparse.Namespace,
+    claim: Claim,
+    leaving: threading.Event,
+    machines: Machines | None = None,
 ) -> int:
     try:
         driver = _driver(options, claim, leaving, machines)
@@ -446,7 +449,10 @@ def _drive(
 
 
 def _driver(
-    options: argparse.Namespace, claim: Claim, leaving: threading.Event, machines: Machines
+    options: argparse.Namespace,
+    claim: Claim,
+    leaving: threading.Event,
+    machines: Machines | None,
 ) -> Driver | None:
     """The driver of a claim; None for a sweep that it ended, as each of this version would die."""
     store = Store(options.store)
@@ -468,5 +474,13 @@ def _driver(
     return driver
 
 
+def _run() -> int:
+    try:
+        return main()
+    except Exception:
+        log.exception("the driver failed")
+        return FAULT
+
+
 if __name__ == "__main__":
-    leave_process(main())
+    leave_process(_run())

@@ -228,5 +228,7 @@ def describe(drivers: Sequence[DriverProcess]) -> list[dict[str, Any]]:
     ]
 
 
-#: The store was away; the cluster did not answer; the sweep belongs to another driver.
-NO_STORE, NO_CLUSTER, TAKEN = 74, 75, 76
+#: A fault of its own; the store was away; the cluster did not answer; another driver has the sweep.
+FAULT, NO_STORE, NO_CLUSTER, TAKEN = 70, 74, 75, 76
+#: Ray ends a process so, without a word to it, whose node or cluster has gone.
+ENDED_BY_RAY = 1

@@ -23,8 +23,9 @@ from pathlib import Path
 
 from sweeps.cluster import head as cluster
 from sweeps.cluster.capacity import ClusterShape
-from sweeps.cluster.node import JoinedNode
+from sweeps.cluster.node import IMPATIENT, JoinedNode
 from sweeps.driver.process import (
+    ENDED_BY_RAY,
     NO_CLUSTER,
     NO_STORE,
     TAKEN,
@@ -72,6 +73,11 @@ _STOP, _MIRROR_STOP = 7.0, 1.0
 #: For the node of this machine, which holds nothing that anybody needs.
 _NODE_STOP = 2.0
 
+#: Why sweeps wait again, by the exit codes of their drivers.
+_WHY = {
+    ENDED_BY_RAY: "the cluster was away from its driver",
+    NO_STORE: "the store was away from its driver",
+}
 #: Crashes of drivers of one sweep in a row before it counts as failed.
 MAX_CRASHES = 3
 
@@ -251,7 +257,7 @@ class Runner:
                 return
             self._cluster_error = (
                 _SILENT
-                if spare.exit_code == NO_CLUSTER
+                if spare.exit_code in (NO_CLUSTER, ENDED_BY_RAY)
                 else f"a driver ended with code {spare.exit_code}; see logs/drivers.log"
             )
             log.warning("%s", self._cluster_error)
@@ -292,7 +298,7 @@ class Runner:
             return
         crashes = self._crashes.get(claim.sweep_id, 0) + _is_fault(code)
         self._crashes[claim.sweep_id] = crashes
-        why = "the store was away from its driver" if code == NO_STORE else "its driver ended"
+        why = _WHY.get(code, "its driver ended")
         state, reason = SweepState.QUEUED, f"{why}; another takes over"
         if crashes >= MAX_CRASHES:
             state = SweepState.FAILED
@@ -345,10 +351,10 @@ def _parts() -> dict[str, dict[str, str]]:
 def _is_fault(code: int) -> bool:
     """Whether a driver ended by a fault of its own.
 
-    Killed from outside, or without the store, it is not to blame.
+    Killed from outside, or without the store or its cluster, it is not to blame.
     """
     signals = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
-    return code not in (0, NO_STORE, NO_CLUSTER, TAKEN, *signals)
+    return code not in (0, ENDED_BY_RAY, NO_STORE, NO_CLUSTER, TAKEN, *signals)
 
 
 def run(
@@ -425,7 +431,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--join", help="HOST:PORT of a Ray head; a node of it is kept here")
     options = parser.parse_args(arguments)
     if options.join:
-        os.environ["RAY_ADDRESS"] = options.join
+        os.environ.update(IMPATIENT | os.environ | {"RAY_ADDRESS": options.join})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     run(
         options.store,
