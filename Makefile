@@ -69,6 +69,8 @@ lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --disable-pip-version-check uv
 	build/lock/bin/uv pip compile pyproject.toml --extra dev --extra integrations --universal --python-version 3.11 --generate-hashes --no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
+	@# What the image installs: the same versions, without the tools of developers.
+	build/lock/bin/uv pip compile pyproject.toml --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-annotate --quiet --custom-compile-command "make lock" --output-file requirements-image.lock
 
 format: install
 	$(BIN)/ruff format .

@@ -76,6 +76,11 @@ class Settings(BaseSettings):
         description="Scope of each group, such as ml-admins=admin,lab=submit; * = everybody whom "
         "the proxy names.",
     )
+    join: str | None = Field(
+        None,
+        description="HOST:PORT of a Ray cluster's head: the runner keeps a node of it on its "
+        "machine, which trains nothing; none = a local cluster, or the one of RAY_ADDRESS.",
+    )
     store_url: str | None = Field(
         None, description="Database of the store; none = SQLite below home. PostgreSQL works too."
     )

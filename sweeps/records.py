@@ -48,12 +48,12 @@ class TrialState(StrEnum):
 
 #: How the exit cause of an attempt begins that ended with its worker or its driver.
 LOST = "lost: "
-#: How exit causes begin of attempts that ended with their driver or its runner, through no fault of
-#: their worker.
+#: The same if with their driver or its runner, or on a refused machine: no fault of their worker.
 RUNNER_LOST = f"{LOST}the runner stopped"
 #: Written by older versions, whoever had stopped.
 DRIVER_LOST = f"{LOST}the driver stopped without a word"
 SUPERSEDED = f"{LOST}another attempt was started"
+MISPLACED = f"{LOST}its machine was refused: "
 #: Attempts at a trial whose worker dies under it, in a service and in a batch.
 MAX_ATTEMPTS = 3
 
@@ -350,13 +350,13 @@ class Attempt:
 def losses(ends: Iterable[tuple[TrialState, str]]) -> int:
     """How many workers in a row died under a trial, by state and exit cause of its attempts.
 
-    The attempts come in order, from any driver. Those that ended with their driver, were stopped or
-    still run do not count; one that settled the trial, so that a person let it wait again, starts
-    the count anew.
+    In order, from any driver. Those that ended with their driver or on a refused machine, were
+    stopped or still run do not count; one that settled the trial, so that a person let it wait
+    again, starts the count anew.
     """
-    count = 0
+    count, nobodys = 0, (RUNNER_LOST, DRIVER_LOST, SUPERSEDED, MISPLACED)
     for state, cause in ends:
-        if state != TrialState.FAILED or cause.startswith((RUNNER_LOST, DRIVER_LOST, SUPERSEDED)):
+        if state != TrialState.FAILED or cause.startswith(nobodys):
             continue
         count = (count + 1) % MAX_ATTEMPTS if cause.startswith(LOST) else 0
     return count

@@ -6,11 +6,14 @@
     ├── CheckpointError    every checkpoint of a folder is damaged, or belongs to another config
     ├── DeviceLost         a fault on the card that ends every run of its process
     ├── PackageMismatch    a training's package is of another version here than at submission
+    ├── WrongMachine       this machine has other code, another home or other data than its driver
     └── HostLost           the process that trained the trials of a card has ended under them
 
 A config that cannot be trained (a batch larger than the set, a precision that the device lacks)
 raises ``worker.config.train_config.FieldError``, which names the field.
 """
+
+from collections.abc import Sequence
 
 
 class WorkerError(Exception):
@@ -31,6 +34,19 @@ class CheckpointError(WorkerError):
 
 class PackageMismatch(WorkerError):
     """This machine lacks the version of a package that a spec was submitted with."""
+
+
+class WrongMachine(WorkerError):
+    """This machine has other code, another home or other data than the driver of its trials."""
+
+    def __init__(self, machine: str, differences: Sequence[tuple[str, str]]) -> None:
+        """``machine`` is Ray's id; ``differences`` are kinds and sentences."""
+        super().__init__(machine, differences)
+        self.machine = machine
+        self.differences = differences
+
+    def __str__(self) -> str:
+        return "; ".join(text for _, text in self.differences)
 
 
 class DeviceLost(WorkerError, RuntimeError):

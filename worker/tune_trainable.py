@@ -22,6 +22,7 @@ from ray.tune import get_context
 
 from worker.card_sharing.client import hosted_reports
 from worker.card_sharing.protocol import host_address
+from worker.data.machine_check import check_once
 from worker.process.logs import TEXT, JsonFormatter
 from worker.report import Report
 from worker.training.trial import trial_batches
@@ -37,7 +38,8 @@ def trainable(params: dict[str, Any]) -> None:
 
     ``params["task"]`` holds ``config`` (a stored config), ``device``, ``measurement`` (or None),
     ``checkpoint_dir``, ``stopped_by``, ``data_home``, ``log_path``, and optionally ``training``
-    (its name; default: images), ``package`` (that it must come from), ``parts`` (where its parts
+    (its name; default: images), ``machine`` (what this one must have,
+    ``worker.data.machine_check``), ``package`` (that it must come from), ``parts`` (where its parts
     must come from), ``log_ids`` (for a log in JSON beside the one for people; default: none),
     ``objective`` ({"metric", "direction"}; default: the smallest
     validation_error), ``objectives`` (the names of several, all of which must be finite) and
@@ -52,6 +54,9 @@ def trainable(params: dict[str, Any]) -> None:
     (``worker.checkpoints.report_journal``).
     """
     task = params["task"]
+    if task.get("machine"):
+        # First of all: on another home nobody would find what is written here.
+        check_once(task["machine"], get_runtime_context().get_node_id())
     with _log_to(Path(task["log_path"]), task.get("log_ids")) as log:
         try:
             with closing(_batches(task | {"threads": _trial_threads()})) as batches:

@@ -37,6 +37,7 @@ from service.contract.outputs import (
     FieldOut,
     ImageOut,
     ListOut,
+    MachineOut,
     MetricsOut,
     OptimizerOut,
     PageOut,
@@ -366,6 +367,10 @@ class Client:
 
     def datasets(self) -> list[DatasetOut]:
         return self._get(ListOut[DatasetOut], "/datasets").items
+
+    def machines(self) -> list[MachineOut]:
+        """Machines of the cluster, with the reason of those on which no trial runs."""
+        return self._get(ListOut[MachineOut], "/machines").items
 
     def optimizers(self) -> list[OptimizerOut]:
         return self._get(ListOut[OptimizerOut], "/optimizers").items

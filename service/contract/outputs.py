@@ -407,6 +407,19 @@ class DatasetOut(Output):
     source: str
 
 
+class MachineOut(Output):
+    """A machine of the cluster, as the runner sees it."""
+
+    #: Host and address; "" from a runner of an older version.
+    name: str
+    cpus: float
+    gpus: float
+    #: Memory of its smallest card; null while it is not known, and without a card.
+    card_bytes: int | None
+    #: Why it gets no trials of any sweep; "" = it may.
+    refused: str
+
+
 class OptimizerOut(Output):
     """An optimizer, the fields it reads, and their published values by recipe."""
 

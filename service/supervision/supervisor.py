@@ -3,7 +3,7 @@
     serve ─┬─ api      service.api, on a socket that serve holds: a restart refuses nobody
            ├─ runner   sweeps.driver.runner, with its drivers
            ├─ mlflow   a local tracking server, unless NDSWEEP_MLFLOW_URL names one
-           └─ ray      sweeps.cluster.head, a local head, unless RAY_ADDRESS names a cluster
+           └─ ray      sweeps.cluster.head, a local head, unless RAY_ADDRESS or NDSWEEP_JOIN is set
 
 Each part has its log below ``logs/`` of the home. One that dies is started again after a pause
 that doubles up to half a minute. Ctrl-C or SIGTERM ends every process below this one.
@@ -119,7 +119,7 @@ def plan(
         return Child(name, argv, path, env | EXTRA_ENVIRONMENT.get(name, {}), fds)
 
     children = [child("api", api_command(server.fileno()), (server.fileno(),))]
-    if not os.environ.get("RAY_ADDRESS"):
+    if not (settings.join or os.environ.get("RAY_ADDRESS")):
         children.append(child("ray", ray_command(home)))
     if mlflow_port is not None:
         children.append(child("mlflow", mlflow_command(home, "127.0.0.1", mlflow_port)))
@@ -186,6 +186,7 @@ def runner_command(settings: Settings, home: Path, mlflow_url: str, page_url: st
         *("--keep-sweep-gb", str(settings.keep_sweep_gb)),
         *("--keep-gb", str(settings.keep_gb)),
         *("--keep-days", str(settings.keep_days)),
+        *(("--join", settings.join) if settings.join else ()),
     ]
 
 

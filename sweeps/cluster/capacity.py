@@ -38,10 +38,14 @@ class NodeShape:
     gpus: float
     #: Memory of its smallest card, where that is known.
     card_bytes: int | None = None
+    #: Host and address; "" where nobody said.
+    name: str = ""
+    #: Why it gets no trials; "" = it may.
+    refused: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without what is not known."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value not in (None, "")}
 
 
 @dataclass(frozen=True)
@@ -57,25 +61,40 @@ class ClusterShape:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "ClusterShape":
         """The inverse of ``to_json``."""
-        nodes = data["nodes"]
-        return cls(tuple(NodeShape(n["cpus"], n["gpus"], n.get("card_bytes")) for n in nodes))
+        known = NodeShape.__dataclass_fields__
+        nodes = [{k: v for k, v in node.items() if k in known} for node in data["nodes"]]
+        return cls(tuple(NodeShape(**node) for node in nodes))
+
+    @property
+    def usable(self) -> tuple[NodeShape, ...]:
+        """The machines that are not refused."""
+        return tuple(node for node in self.nodes if not node.refused)
 
     @property
     def card_bytes(self) -> int | None:
         """Memory of the smallest card, on which a trial may be placed; None while unknown."""
-        sizes = [node.card_bytes for node in self.nodes if node.card_bytes is not None]
+        sizes = [node.card_bytes for node in self.usable if node.card_bytes is not None]
         return min(sizes, default=None)
 
     def fits(self, cpus: float, gpus: float) -> int:
         """How many such trials run at the same time; 0 = none, ever."""
-        return sum(_fits_on(node, cpus, gpus) for node in self.nodes)
+        return sum(_fits_on(node, cpus, gpus) for node in self.usable)
 
     def describe(self) -> str:
         """The machines in words: "2 machines: 16 CPUs and 1 GPU; 2 CPUs"."""
-        if not self.nodes:
+        usable = self.usable
+        if not usable:
             return "no machine"
-        machines = "; ".join(_words(node.cpus, node.gpus) for node in self.nodes)
-        return machines if len(self.nodes) == 1 else f"{len(self.nodes)} machines: {machines}"
+        machines = "; ".join(_words(node.cpus, node.gpus) for node in usable)
+        return machines if len(usable) == 1 else f"{len(usable)} machines: {machines}"
+
+    def refusals(self) -> str:
+        """Which machines get no trials, and why: "; machine gpu7 is not used: …"; "" for none."""
+        return "".join(
+            f"; machine {node.name} is not used: {node.refused}"
+            for node in self.nodes
+            if node.refused
+        )
 
 
 # Ray counts resources in ten-thousandths; three trials of 0.333 share a card, four of 0.3 do not.
@@ -122,7 +141,7 @@ def why_not(cpus: float, gpus: float, shape: ClusterShape | None) -> Refusal | N
     if shape is None or shape.fits(cpus, gpus):
         return None
     asked = f"a trial asks for {_words(cpus, gpus)}, and the cluster offers {shape.describe()}"
-    most = max((node.gpus for node in shape.nodes), default=0.0)
+    most = max((node.gpus for node in shape.usable), default=0.0)
     return Refusal("resources.gpus" if gpus > most else "resources.cpus", asked)
 
 
@@ -135,8 +154,11 @@ def occupied(cpus: float, gpus: float, free: ClusterShape, others: int) -> str:
 
 
 def can_run(spec: Any, shape: ClusterShape | None) -> Refusal | None:
-    """``why_not`` for a SweepSpec or a MatchSpec."""
-    return why_not(spec.resources.cpus, spec.resources.gpus, shape)
+    """``why_not`` for a SweepSpec or a MatchSpec, with the machines that are not used."""
+    refusal = why_not(spec.resources.cpus, spec.resources.gpus, shape)
+    if refusal is None or shape is None:
+        return refusal
+    return Refusal(refusal.field, refusal.reason + shape.refusals())
 
 
 def total(nodes: Sequence[NodeShape]) -> NodeShape:

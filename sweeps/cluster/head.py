@@ -7,27 +7,23 @@ never another Ray of the machine. ``python -m sweeps.cluster.head --home DIR`` k
 """
 
 import argparse
-import contextlib
 import json
 import os
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from sweeps.cluster.capacity import ClusterShape, NodeShape, usable_cpus
+from sweeps.cluster.capacity import usable_cpus
 from sweeps.cluster.free_port import free_port
+from sweeps.cluster.sessions import commands, end_session
 from worker.atomic_file import whole_file
 from worker.process.stop_signal import set_by_signals
 
@@ -44,9 +40,6 @@ PRELOAD = "worker.tune_trainable"
 _START_LIMIT = 60.0
 #: A worker that no trial has used for so long ends; the next trial waits until another has started.
 _IDLE_SECONDS = 60.0
-#: For the processes of a head to end when they are told to, and when they are killed.
-_STOP_LIMIT, _KILL_LIMIT = 1.0, 5.0
-_CARDS_LIMIT = 20.0
 
 
 class ClusterError(RuntimeError):
@@ -100,7 +93,7 @@ def running(home: Path) -> Head | None:
     head = _recorded(home)
     if head is None:
         return None
-    alive = _commands(head)
+    alive = commands(head.session)
     whole = all(any(name in line for line in alive) for name in ("gcs_server", "raylet"))
     return head if whole else None
 
@@ -135,8 +128,8 @@ def stop(home: Path) -> None:
     if head is None:
         return
     # A session id may have been given to somebody else after a restart of the machine.
-    if any(head.folder in line for line in _commands(head)):
-        _end_session(head.session)
+    if any(head.folder in line for line in commands(head.session)):
+        end_session(head.session)
     shutil.rmtree(head.folder, ignore_errors=True)
     _info_path(home).unlink(missing_ok=True)
 
@@ -167,71 +160,6 @@ def connect(home: Path) -> None:
         logging_level="ERROR",
         ignore_reinit_error=True,
     )
-
-
-def shape() -> ClusterShape:
-    """The machines of the connected cluster."""
-    import ray
-
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    return ClusterShape(tuple(map(_node_shape, nodes)))
-
-
-#: Node id -> memory of its smallest card; asked once, since a machine's cards do not change.
-_CARDS: dict[str, int | None] = {}
-#: Node id -> the answer under way.
-_ASKED: dict[str, Any] = {}
-
-
-def _node_shape(node: dict[str, Any]) -> NodeShape:
-    offered = node["Resources"]
-    gpus = offered.get("GPU", 0.0)
-    card = _card_of(node["NodeID"]) if gpus else None
-    return NodeShape(offered.get("CPU", 0.0), gpus, card)
-
-
-def _card_of(node_id: str) -> int | None:
-    """Memory of the smallest card of a machine; None until it has answered. Waits for nothing."""
-    import ray
-
-    if node_id not in _CARDS:
-        answer = _ASKED.get(node_id) or _ask_for_card(node_id)
-        _ASKED[node_id] = answer
-        if not ray.wait([answer], timeout=0)[0]:
-            return None
-        try:
-            _CARDS[node_id] = ray.get(answer)
-        except ray.exceptions.RayError:
-            # A hint for refusals, no more: a trial looks again before it trains.
-            _CARDS[node_id] = None
-    return _CARDS[node_id]
-
-
-def _ask_for_card(node_id: str) -> Any:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    there = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(smallest_card)
-    return ask.remote()
-
-
-def smallest_card() -> int | None:
-    """Bytes of the smallest card of this machine, as its driver says; None without one."""
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_CARDS_LIMIT)
-        return min((int(mebibytes) * 2**20 for mebibytes in done.stdout.split()), default=None)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-
-
-def free() -> ClusterShape:
-    """What is free of each machine of the connected cluster."""
-    import ray
-
-    nodes = ray._private.state.available_resources_per_node().values()
-    return ClusterShape(tuple(NodeShape(n.get("CPU", 0.0), n.get("GPU", 0.0)) for n in nodes))
 
 
 def _command(folder: Path, port: int, num_cpus: int, num_gpus: int | None) -> list[str]:
@@ -265,7 +193,7 @@ def _launch(
     printed = log.read_text(errors="replace")
     host = re.search(r"Local node IP: (\S+)", printed)
     if code != 0 or host is None:
-        _end_session(starter.pid)
+        end_session(starter.pid)
         starter.wait()
         shutil.rmtree(folder, ignore_errors=True)
         raise ClusterError(
@@ -326,44 +254,6 @@ def _short_temp() -> str:
     folder = tempfile.gettempdir()
     # Ray appends up to 70 bytes to it.
     return folder if len(folder) < 30 else "/tmp"
-
-
-def _members(session: int) -> set[psutil.Process]:
-    """The living processes of a session."""
-    members = set()
-    for pid in psutil.pids():
-        with contextlib.suppress(OSError, psutil.NoSuchProcess):
-            if os.getsid(pid) == session:
-                process = psutil.Process(pid)
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    members.add(process)
-    return members
-
-
-def _commands(head: Head) -> list[str]:
-    """Command lines of the living processes of a head."""
-    lines = []
-    for process in _members(head.session):
-        with contextlib.suppress(psutil.Error):
-            lines.append(" ".join(process.cmdline()))
-    return lines
-
-
-def _end_session(session: int) -> None:
-    """End every process of a session, also those that others of it start meanwhile."""
-    for how, seconds in ((signal.SIGTERM, _STOP_LIMIT), (signal.SIGKILL, _KILL_LIMIT)):
-        told: set[psutil.Process] = set()
-        end = time.monotonic() + seconds
-        while members := _members(session):
-            for process in members - told:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(how)
-            told |= members
-            if time.monotonic() > end:
-                break
-            time.sleep(0.05)
-        else:
-            return
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -34,6 +34,7 @@ from sweeps.store.store import Store
 from worker.checkpoints.report_journal import ReportJournal
 from worker.checkpoints.stop_file import request_stop, withdraw_stop
 from worker.config.training import IMAGES
+from worker.errors import WrongMachine
 from worker.process.logs import is_json
 from worker.report import Report
 
@@ -70,10 +71,12 @@ class Dispatcher:
         training: str = IMAGES,
         package: dict[str, str] | None = None,
         parts: Mapping[str, Mapping[str, str]] | None = None,
+        machine: Mapping[str, Any] | None = None,
         lookahead: int = 1,
     ) -> None:
         """``lookahead``: proposals that may be asked for before earlier ones have ended.
 
+        ``machine``: what a worker's machine must have, see ``worker.data.machine_check``.
         ``share``: how much of the cluster may be used; None = as much as Tune finds.
         """
         self._store = store
@@ -93,6 +96,7 @@ class Dispatcher:
         self._device = device
         self._trials_per_gpu = trials_per_gpu
         self._training, self._package, self._parts = training, package, parts or {}
+        self._machine = None if machine is None else dict(machine)
         self._queue = TrialQueue(
             store,
             claim,
@@ -177,6 +181,7 @@ class Dispatcher:
             "training": self._training,
             "package": self._package,
             "parts": self._parts,
+            "machine": self._machine,
         }
 
     @property
@@ -396,6 +401,8 @@ class Dispatcher:
             return run.verdict
         if self._stop is not None and (error is None or lost):
             return outcomes.stopped(self._stop)
+        if isinstance(error, WrongMachine):
+            return outcomes.misplaced(error)
         if lost and error is not None:
             number = run.trial.number
             self._losses[number] = self._losses.get(number, 0) + 1

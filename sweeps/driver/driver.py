@@ -26,13 +26,15 @@ from pydantic import ValidationError
 
 from sweeps.cluster import capacity
 from sweeps.cluster import head as cluster
+from sweeps.cluster.capacity import ClusterShape
 from sweeps.cluster.fair_share import Share, View, keep_looking
+from sweeps.cluster.machines import Machines
 from sweeps.driver.dispatcher import Dispatcher
 from sweeps.driver.limits import Limits
 from sweeps.driver.monitor import Watcher
 from sweeps.driver.outcomes import outcome_of
 from sweeps.driver.plan import SweepPlan, plan
-from sweeps.driver.process import NO_CLUSTER, NO_STORE, TAKEN, add_store
+from sweeps.driver.process import FAULT, NO_CLUSTER, NO_STORE, TAKEN, add_store
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import LeaseLost, StoreUnavailable
 from sweeps.records import Claim, Sweep, SweepState
@@ -62,11 +64,14 @@ class Driver:
         home: Path,
         *,
         data_home: str | None = None,
+        machines: Machines | None = None,
         trainable: Trainable | None = None,
         leaving: threading.Event | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """``trainable`` is what Tune runs, None = training.
+
+        ``machines``: what is known of the cluster's machines already.
 
         Once ``leaving`` is set, trials stop and the sweep is left to another driver. ``on_end`` is
         called when the sweep has been given back, while Tune still puts workers away.
@@ -79,11 +84,22 @@ class Driver:
         self._tune_folder = home / "tune" / f"{claim.sweep_id}-{claim.token}"
         self._sweep = store.get_sweep(claim.sweep_id)
         self._plan = plan(store, self._sweep)
+        self._machines = machines or Machines(home, data_home)
+        self._machines.expect(self._plan.datasets, self._plan.packages)
+        self._announce = Announcer(self._machines)
         self._writer = StoreWriter(store, claim, self._on_lost)
         asked = self._plan.resources
         self._share = Share(claim.sweep_id, asked.cpus, asked.gpus, self._plan.concurrency)
         self._dispatcher = _dispatcher(
-            store, claim, self._writer, self._plan, self._sweep, home, data_home, self._share
+            store,
+            claim,
+            self._writer,
+            self._plan,
+            self._sweep,
+            home,
+            data_home,
+            self._share,
+            self._machines,
         )
         self._leaving = leaving or threading.Event()
         self._ended = threading.Event()
@@ -96,6 +112,7 @@ class Driver:
             leaving=self._leaving,
             analyse=self._current_result,
             no_room=self._no_room,
+            machines=self._machines.note,
             on_lost=self._on_lost,
             on_last_moment=self.end,
         )
@@ -110,7 +127,7 @@ class Driver:
                 return TAKEN
             case StoreUnavailable():
                 return NO_STORE
-        return 1
+        return FAULT
 
     def run(self) -> None:
         """Drive to the end. ``exit_code`` then says how it went."""
@@ -135,6 +152,7 @@ class Driver:
             # Also what drivers left that were killed.
             for folder in self._tune_folder.parent.glob(f"{self._claim.sweep_id}-*"):
                 shutil.rmtree(folder, ignore_errors=True)
+            self._machines.close()
         self._on_end()
 
     # --- Work ---------------------------------------------------------------------------------
@@ -152,13 +170,21 @@ class Driver:
             cpus=resources.cpus,
             gpus=resources.gpus,
             share=self._share,
+            machines=self._machines,
             folder=self._tune_folder,
             on_done=self.end,
             must_abort=lambda: self._dispatcher.is_grace_over,
         )
 
     def _view(self) -> View:
-        return View(cluster.shape(), cluster.free(), self._store.demands())
+        shape = self._look_at_machines()
+        return View(shape, self._machines.free(), self._store.demands())
+
+    def _look_at_machines(self) -> ClusterShape:
+        shape = self._machines.shape()
+        with contextlib.suppress(OSError):  # the runner may be gone
+            self._announce()
+        return shape
 
     def _no_room(self) -> str:
         asked, view = self._plan.resources, self._view()
@@ -171,7 +197,8 @@ class Driver:
         """Wait until a trial can run at all; False if told to stop before."""
         resources = self._plan.resources
         while self._dispatcher.stopping is None:
-            refusal = capacity.why_not(resources.cpus, resources.gpus, cluster.shape())
+            shape = self._look_at_machines()
+            refusal = capacity.why_not(resources.cpus, resources.gpus, shape)
             if refusal is None:
                 self._watcher.say("")
                 return True
@@ -266,6 +293,7 @@ def _dispatcher(
     home: Path,
     data_home: str | None,
     share: Share,
+    machines: Machines,
 ) -> Dispatcher:
     gpus = plan.resources.gpus
     return Dispatcher(
@@ -283,8 +311,24 @@ def _dispatcher(
         training=sweep.training,
         package=sweep.package,
         parts=sweep.parts,
+        machine=machines.expected,
         lookahead=plan.lookahead,
     )
+
+
+class Announcer:
+    """Prints the shape of the cluster, a line of JSON for the runner, whenever it changes."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+        self._printed = ""
+
+    def __call__(self) -> None:
+        """Print what was last seen, if there is news. Raises OSError once the runner is gone."""
+        shape = json.dumps(self._machines.seen().to_json())
+        if shape != self._printed:
+            print(shape, flush=True)
+            self._printed = shape
 
 
 def leave_process(code: int) -> None:
@@ -330,11 +374,15 @@ def main(arguments: list[str] | None = None) -> int:
         return NO_CLUSTER
     # Once more: connecting puts Ray's own handlers in their place, which end the process.
     set_by_signals(leaving)
-    if options.sweep:
-        claim: Claim | None = Claim(options.sweep, options.token, options.owner)
-    else:
-        claim = _wait_for_claim(leaving)
-    return 0 if claim is None else _drive(options, claim, leaving)
+    machines = Machines(options.home, options.data)
+    try:
+        if options.sweep:
+            claim: Claim | None = Claim(options.sweep, options.token, options.owner)
+        else:
+            claim = _wait_for_claim(leaving, machines)
+        return 0 if claim is None else _drive(options, claim, leaving, machines)
+    finally:
+        machines.close()
 
 
 def _await_cluster(home: Path, leaving: threading.Event) -> bool:
@@ -356,7 +404,7 @@ def _await_cluster(home: Path, leaving: threading.Event) -> bool:
     return False
 
 
-def _wait_for_claim(leaving: threading.Event) -> Claim | None:
+def _wait_for_claim(leaving: threading.Event, machines: Machines) -> Claim | None:
     """Read the claim from standard input; None if it is closed or this process must leave.
 
     Prints the shape of the cluster, a line of JSON, now and whenever it changes.
@@ -365,16 +413,14 @@ def _wait_for_claim(leaving: threading.Event) -> Claim | None:
     import sweeps.driver.ray_tune
     import sweeps.search.optuna_samplers  # noqa: F401
 
-    printed = ""
+    announce = Announcer(machines)
     while not leaving.is_set():
-        shape = json.dumps(cluster.shape().to_json())
-        if shape != printed:
-            try:
-                print(shape, flush=True)
-            except BrokenPipeError:
-                # Its runner is gone: nobody will give it a sweep.
-                return None
-            printed = shape
+        machines.shape()
+        try:
+            announce()
+        except BrokenPipeError:
+            # Its runner is gone: nobody will give it a sweep.
+            return None
         if select.select([sys.stdin], [], [], 1.0)[0]:
             line = sys.stdin.readline()
             if not line.strip():
@@ -384,10 +430,15 @@ def _wait_for_claim(leaving: threading.Event) -> Claim | None:
     return None
 
 
-def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) -> int:
+def _drive(
+    options: argparse.Namespace,
+    claim: Claim,
+    leaving: threading.Event,
+    machines: Machines | None = None,
+) -> int:
     add_process_ids(sweep=claim.sweep_id)
     try:
-        driver = _driver(options, claim, leaving)
+        driver = _driver(options, claim, leaving, machines)
     except LeaseLost:
         return TAKEN
     except StoreUnavailable as error:
@@ -399,7 +450,12 @@ def _drive(options: argparse.Namespace, claim: Claim, leaving: threading.Event) 
     return driver.exit_code
 
 
-def _driver(options: argparse.Namespace, claim: Claim, leaving: threading.Event) -> Driver | None:
+def _driver(
+    options: argparse.Namespace,
+    claim: Claim,
+    leaving: threading.Event,
+    machines: Machines | None,
+) -> Driver | None:
     """The driver of a claim; None for a sweep that it ended, as each of this version would die."""
     store = Store(options.store)
     try:
@@ -408,6 +464,7 @@ def _driver(options: argparse.Namespace, claim: Claim, leaving: threading.Event)
             claim,
             options.home,
             data_home=options.data,
+            machines=machines,
             trainable=_by_reference(options.trainable) if options.trainable else None,
             leaving=leaving,
             on_end=lambda: leave_process(driver.exit_code),
@@ -419,5 +476,13 @@ def _driver(options: argparse.Namespace, claim: Claim, leaving: threading.Event)
     return driver
 
 
+def _run() -> int:
+    try:
+        return main()
+    except Exception:
+        log.exception("the driver failed")
+        return FAULT
+
+
 if __name__ == "__main__":
-    leave_process(main())
+    leave_process(_run())

@@ -38,11 +38,13 @@ class Watcher:
         leaving: threading.Event,
         analyse: Callable[[], dict[str, Any] | None],
         no_room: Callable[[], str],
+        machines: Callable[[], str],
         on_lost: Callable[[LeaseLost], None],
         on_last_moment: Callable[[], None],
     ) -> None:
-        """``no_room`` says why no trial fits on the cluster now, "" if one does. ``on_lost`` is
-        called if another driver has the sweep, ``on_last_moment`` when a stop takes too long.
+        """``no_room`` says why no trial fits on the cluster now, "" if one does; ``machines`` which
+        machines get no trials and why, "" if all do. ``on_lost`` is called if another driver has
+        the sweep, ``on_last_moment`` when a stop takes too long.
         """
         self._store = store
         self._claim = claim
@@ -50,6 +52,7 @@ class Watcher:
         self._leaving = leaving
         self._analyse = analyse
         self._no_room = no_room
+        self._machines = machines
         self._on_lost = on_lost
         self._on_last_moment = on_last_moment
         self._over = threading.Event()
@@ -75,6 +78,10 @@ class Watcher:
     def say(self, reason: str) -> None:
         """Let people know what the sweep waits for; "" = nothing. Said again until it is heard."""
         self._to_say = reason
+        self._tell()
+
+    def _tell(self) -> None:
+        reason = "; ".join(filter(None, (self._to_say, self._machines())))
         if reason != self._reason:
             with contextlib.suppress(StoreUnavailable, LeaseLost):
                 self._store.set_reason(self._claim, reason)
@@ -118,7 +125,7 @@ class Watcher:
         if wish != "none":
             self._dispatcher.stop("cancel" if wish == "delete" else wish)
         self._look_for_starvation()
-        self.say(self._to_say)
+        self._tell()
         self._refresh_result()
 
     def _look_for_starvation(self) -> None:

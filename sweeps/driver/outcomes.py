@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from sweeps.driver.store_writer import Ending
-from sweeps.records import LOST, MAX_ATTEMPTS, Sweep, SweepState, TrialState
+from sweeps.records import LOST, MAX_ATTEMPTS, MISPLACED, Sweep, SweepState, TrialState
 from worker.report import Report
 
 
@@ -83,6 +83,11 @@ def lost(error: BaseException | str, attempts: int) -> Ending:
     if attempts < MAX_ATTEMPTS:
         return Ending(TrialState.FAILED, TrialState.WAITING, cause)
     return failed(f"{cause} (attempt {attempts} of {MAX_ATTEMPTS})")
+
+
+def misplaced(error: BaseException) -> Ending:
+    """The end of an attempt on a machine that must not train it: tried again elsewhere."""
+    return Ending(TrialState.FAILED, TrialState.WAITING, f"{MISPLACED}{error}")
 
 
 def reached(state: TrialState, cause: str) -> Ending:

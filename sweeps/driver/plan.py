@@ -10,6 +10,9 @@ from sweeps.search.protocol import Proposer
 from sweeps.spec.declarations import TrialLimits
 from sweeps.spec.sweep_spec import Budget, Resources, SweepSpec
 from sweeps.store.store import Store
+from worker.config.train_config import TrainConfig
+from worker.config.training import IMAGES
+from worker.config.trial_config import TrialConfig
 from worker.report import Series
 
 
@@ -29,6 +32,10 @@ class SweepPlan:
     concurrency: int | None
     #: Empty for a match, whose proposer reads what it needs.
     objectives: Sequence[SweepObjective]
+    #: Prepared data sets that its trials may train on, as far as the spec tells.
+    datasets: Sequence[str]
+    #: Packages of its training and of its parts -> version at submission.
+    packages: Mapping[str, str]
     #: Computes a sweep's result from its rows; None where the proposer knows it.
     analyse: Callable[[], dict[str, Any]] | None
 
@@ -69,8 +76,24 @@ def _sweep(store: Store, sweep: Sweep) -> SweepPlan:
         limits=spec.limits,
         concurrency=spec.concurrency,
         objectives=sweep.objectives,
+        datasets=_datasets(spec),
+        packages=_packages(sweep),
         analyse=lambda: _analyse(store, sweep.id),
     )
+
+
+def _datasets(spec: SweepSpec) -> list[str]:
+    domain = spec.space.get("dataset") if spec.training == IMAGES else None
+    return [str(name) for name in getattr(domain, "values", _dataset(spec.base))]
+
+
+def _dataset(config: TrialConfig) -> list[str]:
+    return [config.dataset] if isinstance(config, TrainConfig) else []
+
+
+def _packages(sweep: Sweep) -> dict[str, str]:
+    named = [*([sweep.package] if sweep.package else []), *(sweep.parts or {}).values()]
+    return {package["name"]: package["version"] for package in named}
 
 
 def _match(store: Store, sweep: Sweep) -> SweepPlan:
@@ -87,6 +110,8 @@ def _match(store: Store, sweep: Sweep) -> SweepPlan:
         limits=spec.limits,
         concurrency=spec.concurrency,
         objectives=(),
+        datasets=_dataset(spec.source_config),
+        packages=_packages(sweep),
         analyse=None,
     )
 

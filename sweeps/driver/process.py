@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from sweeps.cluster.capacity import ClusterShape
 from sweeps.records import Claim
@@ -70,6 +70,8 @@ class DriverProcess:
         self.renewed_at = time.monotonic()
         self.started_at = time.monotonic()
         self._shape: ClusterShape | None = None
+        #: When it last said what the cluster looks like, on the monotonic clock.
+        self.shape_at = 0.0
         self._head: str | None = None
         #: Whether it has yet to find a cluster that listens.
         self.is_waiting = True
@@ -145,6 +147,7 @@ class DriverProcess:
             self._head = said["head"]
         else:
             self._shape = ClusterShape.from_json(said)
+            self.shape_at = time.monotonic()
         self.is_waiting = False
 
 
@@ -196,8 +199,17 @@ class ExternalProcess:
             self._process.wait()
 
 
-def stop_all(drivers: Sequence[DriverProcess | ExternalProcess], seconds: float) -> None:
-    """Stop drivers together; what has not ended after ``seconds`` is killed."""
+class Stoppable(Protocol):
+    """A process that is asked to end, and then made to."""
+
+    @property
+    def exit_code(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def stop_all(drivers: Sequence[Stoppable], seconds: float) -> None:
+    """Stop processes together; what has not ended after ``seconds`` is killed."""
     for driver in drivers:
         driver.terminate()
     end = time.monotonic() + seconds
@@ -216,5 +228,7 @@ def describe(drivers: Sequence[DriverProcess]) -> list[dict[str, Any]]:
     ]
 
 
-#: The store was away; the cluster did not answer; the sweep belongs to another driver.
-NO_STORE, NO_CLUSTER, TAKEN = 74, 75, 76
+#: A fault of its own; the store was away; the cluster did not answer; another driver has the sweep.
+FAULT, NO_STORE, NO_CLUSTER, TAKEN = 70, 74, 75, 76
+#: Ray ends a process so, without a word to it, whose node or cluster has gone.
+ENDED_BY_RAY = 1

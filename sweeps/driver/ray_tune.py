@@ -25,11 +25,13 @@ from ray.exceptions import (
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
+from ray.util.placement_group import PlacementGroup, placement_group
 
 from sweeps.cluster.fair_share import Share
+from sweeps.cluster.machines import Machines
 from sweeps.driver.dispatcher import Dispatcher
 from sweeps.driver.run import Run
-from worker.errors import HostLost
+from worker.errors import HostLost, WrongMachine
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +74,10 @@ _LOST = (
     OutOfMemoryError,
     RayActorError,
     WorkerCrashedError,
+    WrongMachine,
 )
+#: Ray's label of a machine, its id, and a value that no machine has.
+_MACHINE, _NO_MACHINE = "ray.io/node-id", "none"
 #: More than 1, or Tune does not buffer; the environment takes whole numbers only.
 _BUFFER_SECONDS = 1.01
 #: Trials at once where the sweep's share is what limits them.
@@ -101,23 +106,25 @@ def run(
     cpus: float,
     gpus: float,
     share: Share,
+    machines: Machines,
     folder: Path,
     on_done: Callable[[], None] = lambda: None,
     must_abort: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run every trial that the dispatcher hands out, then return.
 
-    ``share`` says how many that is at a time, and how long workers without a trial are kept.
+    ``share`` says how many that is at a time, and how long workers without a trial are kept;
+    ``machines``, where they may run.
     ``folder`` becomes Tune's, with nothing in it that anybody needs later. ``on_done`` is called
     when the last trial has ended, before workers are put away. Once ``must_abort`` is true, trials
     that still run are ended without a word to them.
     """
     os.environ.update(_SETTINGS)
     runs: dict[str, Run] = {}
-    resources = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
-    warm_workers = _WarmWorkerScheduler(share)
+    place = _PlaceOnMachines({"CPU": cpus} | ({"GPU": gpus} if gpus else {}), machines)
+    warm_workers = _WarmWorkerScheduler(share, place)
     tuner = tune.Tuner(
-        tune.with_resources(trainable, tune.PlacementGroupFactory([resources])),
+        tune.with_resources(trainable, place),
         tune_config=tune.TuneConfig(
             search_alg=_TrialSource(dispatcher, runs, on_done),
             scheduler=warm_workers,
@@ -131,7 +138,7 @@ def run(
             name=folder.name,
             storage_path=str(folder.parent.resolve()),
             stop=_Stopper(dispatcher, runs, must_abort),
-            callbacks=[_Reporter(dispatcher, runs, warm_workers)],
+            callbacks=[_Reporter(dispatcher, runs, warm_workers, machines)],
             verbose=0,
         ),
     )
@@ -178,6 +185,37 @@ class _TrialSource(_Unsaved, Searcher):  # type: ignore[misc]
         """Never called: Tune's state is not restored."""
 
 
+class _PlaceOnMachines(tune.PlacementGroupFactory):  # type: ignore[misc]
+    """The resources of a trial, on machines on which trials may run when they are asked for.
+
+    Tune takes two such requests for the same, and hands workers from one trial to the next. What it
+    pickles, for workers and for itself, is a request without machines.
+    """
+
+    def __init__(self, resources: dict[str, float], machines: Machines) -> None:
+        super().__init__([resources])
+        self._machines = machines
+        #: Machines that the newest requests were told.
+        self.told: list[str] | None = None
+
+    def admitted(self) -> list[str]:
+        """Ids of the machines on which trials may run now."""
+        return self._machines.admitted()
+
+    def to_placement_group(self) -> PlacementGroup:
+        self.told = self.admitted()
+        among = f"in({','.join(self.told)})" if self.told else _NO_MACHINE
+        return placement_group(self.bundles, bundle_label_selector=[{_MACHINE: among}])
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether other machines are admitted now than the newest requests were told."""
+        return self.told is not None and self.told != self.admitted()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tune.PlacementGroupFactory, (self.bundles,)
+
+
 class _WarmWorkerScheduler(_Unsaved, FIFOScheduler):  # type: ignore[misc]
     """Keeps every worker warm between trials until another sweep may need its place.
 
@@ -186,23 +224,23 @@ class _WarmWorkerScheduler(_Unsaved, FIFOScheduler):  # type: ignore[misc]
     slowly.
     """
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, place: _PlaceOnMachines) -> None:
         super().__init__()
         self._share = share
         self._controller: Any = None
-        self._resources: Any = None
+        self._place = place
         # Of the workers without a trial, how many were so all the time since then.
         self._idle = 0
         self._idle_since = time.monotonic()
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        trial.placement_group_factory = self._place
         if self._controller is not None:
             return
         self._controller = getattr(tune_controller, "_tune_controller", tune_controller)
-        self._resources = trial.placement_group_factory
         cache = getattr(self._controller, "_actor_cache", None)
         if cache is not None:
-            cache.increase_max(self._resources, _MANY)
+            cache.increase_max(self._place, _MANY)
         if hasattr(self._controller, "_buffer_length"):
             self._controller._buffer_length = _BUFFER_SECONDS
         if hasattr(self._controller, "_update_trial_queue"):
@@ -224,12 +262,24 @@ class _WarmWorkerScheduler(_Unsaved, FIFOScheduler):  # type: ignore[misc]
         if time.monotonic() - self._idle_since < self._share.idle_seconds:
             return
         for _ in range(self._idle):
-            worker = cache.pop_cached_object(self._resources)
+            worker = cache.pop_cached_object(self._place)
             worker.set_on_stop(None)
             worker.set_on_error(None)
             self._controller._remove_actor(tracked_actor=worker)
         self._idle = cache.num_cached_objects
         self._idle_since = time.monotonic()
+
+    def place_again(self) -> None:
+        """Have trials that wait for a place look among the machines that are admitted now."""
+        actors = getattr(self._controller, "_actor_manager", None)
+        requests = getattr(actors, "_resource_manager", None)
+        waiting = getattr(requests, "_request_to_staged_pgs", None)
+        if requests is None or waiting is None or not self._place.is_outdated:
+            return
+        self._place.told = self._place.admitted()
+        for _ in range(len(waiting[self._place])):
+            requests.cancel_resource_request(self._place)
+            requests.request_resources(self._place)
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
         """No choice: Tune then takes the oldest that waits, without a look at every trial."""
@@ -260,11 +310,16 @@ class _Reporter(_Unsaved, tune.Callback):  # type: ignore[misc]
     """Passes starts and ends of trials on to the dispatcher."""
 
     def __init__(
-        self, dispatcher: Dispatcher, runs: dict[str, Run], warm_workers: _WarmWorkerScheduler
+        self,
+        dispatcher: Dispatcher,
+        runs: dict[str, Run],
+        warm_workers: _WarmWorkerScheduler,
+        machines: Machines,
     ) -> None:
         self._dispatcher = dispatcher
         self._runs = runs
         self._warm_workers = warm_workers
+        self._machines = machines
         self._next_look = 0.0
 
     def on_trial_start(
@@ -298,6 +353,8 @@ class _Reporter(_Unsaved, tune.Callback):  # type: ignore[misc]
     ) -> None:
         if (run := self._runs.pop(trial.trial_id, None)) is not None:
             error = _error_of(trial)
+            if isinstance(error, WrongMachine):
+                self._machines.refuse(error.machine, error.differences)
             self._dispatcher.ended(run, error, lost=isinstance(error, (*_LOST, TrialLost)))
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **_: Any) -> None:
@@ -308,6 +365,7 @@ class _Reporter(_Unsaved, tune.Callback):  # type: ignore[misc]
         if self._runs and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._dispatcher.look()
+            self._warm_workers.place_again()
             self._end_hung(trials)
             for trial in trials:
                 if trial.trial_id in self._runs and trial.is_finished():

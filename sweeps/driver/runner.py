@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING
 
 from sweeps.cluster import head as cluster
 from sweeps.cluster.capacity import ClusterShape
+from sweeps.cluster.node import IMPATIENT, JoinedNode
 from sweeps.driver.process import (
+    ENDED_BY_RAY,
     NO_CLUSTER,
     NO_STORE,
     TAKEN,
@@ -74,7 +76,14 @@ _SILENT = "the cluster does not answer"
 #: both groups have had their time (service.supervision.supervisor.STOP_SECONDS).
 #: Who takes the sweep next goes on from what is recorded.
 _STOP, _MIRROR_STOP = 7.0, 1.0
+#: For the node of this machine, which holds nothing that anybody needs.
+_NODE_STOP = 2.0
 
+#: Why sweeps wait again, by the exit codes of their drivers.
+_WHY = {
+    ENDED_BY_RAY: "the cluster was away from its driver",
+    NO_STORE: "the store was away from its driver",
+}
 #: Crashes of drivers of one sweep in a row before it counts as failed.
 MAX_CRASHES = 3
 
@@ -120,9 +129,12 @@ class Runner:
         *,
         max_drivers: int = 2,
         lease_seconds: float = LEASE,
+        node: JoinedNode | None = None,
     ) -> None:
+        """``node``: this machine's node of a cluster elsewhere, to be kept by this runner."""
         self._store = store
         self._settings = settings
+        self._node = node
         self._max_drivers = max_drivers
         self._lease = lease_seconds
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -154,6 +166,8 @@ class Runner:
         finally:
             spare = [self._spare] if self._spare else []
             stop_all([self._external, *self._drivers, *spare], _STOP)
+            if self._node is not None:
+                stop_all([self._node], _NODE_STOP)
             self._give_back()
 
     def _give_back(self) -> None:
@@ -170,8 +184,11 @@ class Runner:
                 return
 
     def _turn(self) -> None:
+        if self._node is not None and self._node.keep():
+            self._leave_lost_node()
         self._leave_lost_head()
         self._keep_spare()
+        self._look_at_cluster()
         if self._clock.has_jumped():
             # By the new time the leases of living drivers may be over, and would be given away.
             for driver in self._drivers:
@@ -196,11 +213,13 @@ class Runner:
         self._report()
 
     def _explain_queue(self) -> None:
-        """Say why sweeps wait that no driver is free for."""
+        """Say why sweeps wait that no driver is free for, or no cluster."""
         if len(self._drivers) >= self._max_drivers:
             most = self._max_drivers
             which = "the only driver is" if most == 1 else f"all {most} drivers are"
             self._store.explain_queued(f"waiting for a driver: {which} busy with other sweeps")
+        elif self._cluster_error == _SILENT:
+            self._store.explain_queued("waiting for Ray: the head of the cluster does not answer")
 
     def _assign(self, spare: DriverProcess, claim: Claim) -> None:
         log.info("sweep %s: driver %d", claim.sweep_id, spare.pid)
@@ -210,6 +229,15 @@ class Runner:
         self._next_report = 0.0  # who has which sweep is known at once
         self._spare = None
         self._next_spare = time.monotonic() + _SPARE
+
+    def _leave_lost_node(self) -> None:
+        """End drivers whose node has ended: they would wait for minutes for its cluster."""
+        log.warning("this machine's node of the cluster has ended and is started again")
+        for driver in self._drivers:
+            driver.kill()
+        if self._spare is not None:
+            self._spare.kill()
+            self._spare = None
 
     def _leave_lost_head(self) -> None:
         """End drivers whose head was replaced; they would call the old one for minutes."""
@@ -223,11 +251,18 @@ class Runner:
             self._spare.kill()
             self._spare, self._next_spare = None, 0.0
 
+    def _look_at_cluster(self) -> None:
+        """Take the cluster as the driver sees it that spoke last, and pass news on at once."""
+        drivers = [*self._drivers, *([self._spare] if self._spare else [])]
+        newest = max(drivers, key=lambda driver: driver.shape_at, default=None)
+        shape = None if newest is None else newest.shape
+        if shape is not None and shape != self._shape:
+            self._shape, self._next_report = shape, 0.0
+
     def _keep_spare(self) -> None:
         """Have a driver ready that has loaded what it needs and is connected to the cluster."""
         spare = self._spare
         if spare is not None:
-            self._shape = spare.shape or self._shape
             if spare.shape is not None:
                 self._cluster_error = None
             if spare.exit_code is None:
@@ -236,7 +271,7 @@ class Runner:
                 return
             self._cluster_error = (
                 _SILENT
-                if spare.exit_code == NO_CLUSTER
+                if spare.exit_code in (NO_CLUSTER, ENDED_BY_RAY)
                 else f"a driver ended with code {spare.exit_code}; see logs/drivers.log"
             )
             log.warning("%s", self._cluster_error)
@@ -251,8 +286,6 @@ class Runner:
     def _look_after(self, driver: DriverProcess) -> None:
         claim = driver.claim
         assert claim is not None
-        # One that was given its sweep while it connected is the first to know.
-        self._shape = self._shape or driver.shape
         code = driver.exit_code
         if code is not None:
             driver.close()
@@ -279,7 +312,7 @@ class Runner:
             return
         crashes = self._crashes.get(claim.sweep_id, 0) + _is_fault(code)
         self._crashes[claim.sweep_id] = crashes
-        why = "the store was away from its driver" if code == NO_STORE else "its driver ended"
+        why = _WHY.get(code, "its driver ended")
         state, reason = SweepState.QUEUED, f"{why}; another takes over"
         if crashes >= MAX_CRASHES:
             state = SweepState.FAILED
@@ -334,10 +367,10 @@ def _parts() -> dict[str, dict[str, str]]:
 def _is_fault(code: int) -> bool:
     """Whether a driver ended by a fault of its own.
 
-    Killed from outside, or without the store, it is not to blame.
+    Killed from outside, or without the store or its cluster, it is not to blame.
     """
     signals = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
-    return code not in (0, NO_STORE, NO_CLUSTER, TAKEN, *signals)
+    return code not in (0, ENDED_BY_RAY, NO_STORE, NO_CLUSTER, TAKEN, *signals)
 
 
 def run(
@@ -352,12 +385,14 @@ def run(
     lease_seconds: float = LEASE,
     trainable: str | None = None,
     keep: Keep | None = None,
+    join: str | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run a runner, and the mirror into MLflow beside it, until ``stop`` is set.
 
     ``page_url`` is where the service's pages are, for links from MLflow; ``mlflow_public_url`` is
-    where a browser finds MLflow, for links to it, if not at ``mlflow_url``.
+    where a browser finds MLflow, for links to it, if not at ``mlflow_url``. ``join`` is the
+    address of a cluster's head: this machine gets a node of it.
     """
     stop = stop or threading.Event()
     store = Store(store_url)
@@ -366,6 +401,7 @@ def run(
         DriverSettings(store_url, home, data_home, trainable),
         max_drivers=max_drivers,
         lease_seconds=lease_seconds,
+        node=None if join is None else JoinedNode(join, home),
     )
     await_tables(store, stop)
     mirror: threading.Thread | None = None
@@ -410,7 +446,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep-days", type=float, default=7.0, help="days that failures are kept")
     parser.add_argument("--lease", type=float, default=LEASE, help="seconds until it may be taken")
     parser.add_argument("--trainable", help="module:function to run instead of training")
+    parser.add_argument("--join", help="HOST:PORT of a Ray head; a node of it is kept here")
     options = parser.parse_args(arguments)
+    if options.join:
+        os.environ.update(IMPATIENT | os.environ | {"RAY_ADDRESS": options.join})
     set_up("runner")
     run(
         options.store,
@@ -423,6 +462,7 @@ def main(arguments: list[str] | None = None) -> int:
         lease_seconds=options.lease,
         trainable=options.trainable,
         keep=Keep(int(options.keep_sweep_gb * 1e9), int(options.keep_gb * 1e9), options.keep_days),
+        join=options.join,
         stop=set_by_signals(threading.Event()),
     )
     return 0

@@ -8,7 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.sweep.parts import import_path
 from sweeps.cluster import head as cluster
+from sweeps.cluster.sessions import end_session
 from tests.faults.processes import PATIENCE, in_session, kill, until
 from tests.faults.serve import WORKLOAD
 
@@ -19,7 +21,8 @@ OPEN = {cluster.ELSEWHERE: "1"}
 class Node:
     """A Ray node with one CPU that joined the head of a home."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, code: Path | None = None) -> None:
+        """``code``: folder of packages that are found there first."""
         head = json.loads((home / "ray.json").read_text())
         self.folder = Path(tempfile.mkdtemp(prefix="ndn-", dir="/tmp"))
         token = Path(head["token_path"])
@@ -29,6 +32,8 @@ class Node:
         command += ["--object-store-memory=100000000"]
         environment = os.environ | cluster._head_environment(self.folder, token, WORKLOAD)
         environment |= OPEN
+        if code is not None:
+            environment["PYTHONPATH"] = f"{code}{os.pathsep}{import_path()}"
         # Seconds that it looks for the head; by itself it gives up after twenty.
         environment |= {"RAY_gcs_server_port_wait_time_s": str(int(PATIENCE))}
         with (self.folder / "start.log").open("wb") as log:
@@ -55,7 +60,7 @@ class Node:
 
     def stop(self) -> None:
         """End it at the end of the tests."""
-        cluster._end_session(self.session)
+        end_session(self.session)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

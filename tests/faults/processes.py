@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from service.supervision.processes import descendants
-from sweeps.cluster import head as cluster
+from sweeps.cluster import sessions
 
 #: Seconds; generous, for a machine that does other things beside.
 PATIENCE = 300.0
@@ -34,7 +34,7 @@ def below(parent: int, text: str) -> list[int]:
 
 def in_session(session: int, text: str = "") -> list[int]:
     """Processes of a session whose command line holds a text, oldest first."""
-    members = (process.pid for process in cluster._members(session))
+    members = (process.pid for process in sessions.members(session))
     return sorted((pid for pid in members if text in command_line(pid)), key=_born)
 
 

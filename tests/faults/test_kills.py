@@ -7,14 +7,18 @@ stop within ten seconds.
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Literal, get_args
 
 import pytest
 
 from sweeps.records import SweepState
+from tests.faults import workload
 from tests.faults.checks import TRIALS, assert_whole, finished, small_sweep
+from tests.faults.nodes import Node
 from tests.faults.processes import below, until
 from tests.faults.service_under_test import Service, Victim, patiently
+from tests.worker.data.test_machine_check import copied_code
 
 pytestmark = pytest.mark.stack
 
@@ -100,6 +104,36 @@ def test_a_kill_loses_and_repeats_nothing(service: Service, victim: Victim, mome
         assert again.state == "cancelled"
     assert sweep.id == submitted.id
     assert_whole(service, sweep.id, service.sweep(sweep.id).spec)
+
+
+def test_a_machine_with_other_code_is_named_and_gets_no_trial(
+    service: Service, tmp_path: Path
+) -> None:
+    code = copied_code(tmp_path)
+    (code / "worker" / "pauses.py").write_text("pass\n")
+    with service.held("step 1"):
+        submitted = service.submit(small_sweep("grid", "other-code"))
+        until(lambda: service.phases(submitted.id).count("step 1") == 2, "both machines train")
+        node = Node(service.home, code)
+        try:
+            until(
+                lambda: "its code is not the runner's" in service.sweep(submitted.id).reason,
+                "the sweep says which machine is wrong",
+            )
+            until(lambda: _refused(service) == 1, "and so does the list of machines")
+            workload.release(service.home)
+            finished(service, submitted.id)
+        finally:
+            node.stop()
+    until(lambda: len(service.shape() or []) == 2, "it has left")
+
+    used = {attempt.provenance["session"] for attempt in service.store.attempts(submitted.id)}
+    assert node.session not in used
+    assert_whole(service, submitted.id, service.sweep(submitted.id).spec)
+
+
+def _refused(service: Service) -> int:
+    return sum(bool(machine.refused) for machine in service.client.machines())
 
 
 def test_sigterm_of_each_part_in_turn_is_a_clean_stop(service: Service) -> None:

@@ -55,7 +55,7 @@ def _report(config: dict[str, Any], step: int) -> Report:
         num_steps=config["steps"],
         status="complete" if step == config["steps"] else "running",
         metrics={"validation_error": loss(config, step)},
-        provenance={"pid": os.getpid()},
+        provenance={"pid": os.getpid(), "session": os.getsid(0)},
     )
 
 

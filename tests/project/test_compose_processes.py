@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import psycopg
 import pytest
 
@@ -31,7 +32,7 @@ PATIENT = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S",
     "RAY_worker_register_timeout_seconds",
 }
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "compose",
     "base": {
         "dataset": "digits",
@@ -61,7 +62,7 @@ class Compose:
     def here(self, text: str) -> str:
         """``text`` of the file as it reads without containers."""
         # Volumes first: the database's own address has slashes of its own.
-        text = re.sub(r"(?<![\w/.?:-])/(state|data|mlflow)\b", rf"{self.folder}/\1", text)
+        text = re.sub(r"(?<![\w/.?:-])/(state|data|mlflow|secrets)\b", rf"{self.folder}/\1", text)
         text = re.sub(r"postgresql\+psycopg://[^/]+/(\w+)", lambda m: self.database(m[1]), text)
         for port, free in self.ports.items():
             text = re.sub(rf"\b{port}\b", str(free), text)
@@ -94,6 +95,13 @@ class Compose:
             if process.poll() is not None and self.services[name]["restart"] == "unless-stopped":
                 self.start(name)
 
+    def kill(self, name: str) -> None:
+        """SIGKILL everything of a service, as when its container is killed."""
+        process = self.processes[name]
+        for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+            kill(child.pid)
+        process.wait()
+
     def stop(self) -> None:
         for process in reversed(self.processes.values()):
             process.terminate()
@@ -103,7 +111,7 @@ class Compose:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        # `ray start` of the runner leaves its node behind, as it does in the container.
+        # Nodes whose container would end with them.
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             if names_cluster(pid, str(self.ports["6379"])):
                 kill(pid)
@@ -173,8 +181,8 @@ def compose() -> Iterator[Compose]:
         there = address.replace("/postgres?", f"/{name}?")
         return there.replace("postgresql://", "postgresql+psycopg://")
 
-    for name in ("state", "data", "mlflow"):
-        (folder / name).mkdir()
+    for name in ("state", "data", "mlflow", "secrets/api", "secrets/ray", "secrets/database"):
+        (folder / name).mkdir(parents=True)
     prepare_digits(folder / "data")
     services = Compose(folder, database)
     try:
@@ -189,7 +197,7 @@ def compose() -> Iterator[Compose]:
 
 def test_the_services_of_the_file_train_a_sweep_together(compose: Compose):
     assert compose.start("token").wait(PATIENCE) == 0
-    token = (compose.folder / "state" / "token").read_text().strip()
+    token = (compose.folder / "secrets" / "api" / "token").read_text().strip()
     for name in ("mlflow", "ray-head", "api"):
         compose.start(name)
     until("the API and its store answer", lambda: compose.request("/readyz").is_success)
@@ -211,5 +219,16 @@ def test_the_services_of_the_file_train_a_sweep_together(compose: Compose):
     assert (finished["state"], finished["reason"]) == ("complete", "all done")
     assert finished["trials"]["complete"] == 2
     assert mirrored.startswith(f"http://127.0.0.1:{compose.ports['5000']}/#/experiments/")
+
+    # The head of the cluster dies in the middle of a sweep, and its container starts again.
+    long = SPEC | {"base": SPEC["base"] | {"steps": 300, "report_every": 10}}
+    sweep = compose.request("/api/v1/sweeps", long, token).json()
+    where = f"/api/v1/sweeps/{sweep['id']}"
+    until("it trains", lambda: compose.request(where, token=token).json()["trials"]["running"])
+    compose.kill("ray-head")
+    finished = until("it goes on", lambda: ended(compose, sweep["id"], token))
+
+    assert (finished["state"], finished["reason"]) == ("complete", "all done")
+    assert finished["trials"]["complete"] == 2
     for name in ("mlflow", "ray-head", "ray-worker", "api", "runner"):
         assert compose.processes[name].poll() is None, f"{name} has ended"

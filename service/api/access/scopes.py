@@ -88,6 +88,7 @@ GET /trials/plots/curves.{form}
 GET /trials/views/{name}
 POST /api/v1/comparisons
 GET /api/v1/datasets
+GET /api/v1/machines
 GET /api/v1/matches
 POST /api/v1/matches/predict
 GET /api/v1/matches/{sweep_id}

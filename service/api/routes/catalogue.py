@@ -1,17 +1,19 @@
-"""``/presets``, ``/datasets``, ``/optimizers``, ``/trainings``, ``/parts``: what specs can name."""
+"""``/presets``, ``/datasets``, ``/optimizers``, …: what specs can name, and on which machines."""
 
 from fastapi import APIRouter
 
 from service.contract.errors import answers
-from service.contract.inputs import SettingsDep
+from service.contract.inputs import SettingsDep, StoreDep
 from service.contract.outputs import (
     DatasetOut,
     ListOut,
+    MachineOut,
     OptimizerOut,
     PartOut,
     PresetOut,
     TrainingOut,
 )
+from service.submission.admission import cluster_shape
 from service.submission.own_training import described, described_parts
 from sweeps.spec.presets import preset_names, read_preset
 from worker.config.train_config import OPTIMIZER_FIELDS, PUBLISHED
@@ -53,6 +55,17 @@ def trainings() -> ListOut[TrainingOut]:
 def parts() -> ListOut[PartOut]:
     """Parts of training images that packages register, with their fields. Imports the packages."""
     return ListOut(items=list(described_parts()))
+
+
+@router.get("/machines", responses=answers())
+def machines(store: StoreDep) -> ListOut[MachineOut]:
+    """Machines of the cluster, and why trials run on none of those that are refused.
+
+    Empty while no runner has seen the cluster.
+    """
+    shape = cluster_shape(store.runners())
+    found = () if shape is None else shape.nodes
+    return ListOut(items=[MachineOut.model_validate(machine) for machine in found])
 
 
 def _optimizer(name: str) -> OptimizerOut:

@@ -49,6 +49,21 @@ def test_optimizers_come_with_the_papers_values(client):
     assert "alpha_v" not in items["sgd"]["fields"]
 
 
+def test_machines_are_listed_with_the_reason_of_those_that_are_refused(client, store):
+    assert client.get("/api/v1/machines").json() == {"items": []}
+
+    right = {"cpus": 16.0, "gpus": 1.0, "card_bytes": 8 * 2**30, "name": "gpu1 (10.0.0.1)"}
+    wrong = {"cpus": 4.0, "gpus": 0.0, "name": "cpu2 (10.0.0.2)", "refused": "its code is old"}
+    older = {"cpus": 2.0, "gpus": 0.0}
+    store.report_runner("runner", {"cluster": {"nodes": [right, wrong, older]}})
+
+    assert client.get("/api/v1/machines").json()["items"] == [
+        right | {"refused": ""},
+        wrong | {"card_bytes": None},
+        older | {"name": "", "card_bytes": None, "refused": ""},
+    ]
+
+
 def test_healthz_asks_nothing_of_the_store(client, store, monkeypatch):
     monkeypatch.setattr(store, "health", pytest.fail)
 

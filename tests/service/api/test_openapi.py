@@ -50,6 +50,7 @@ ROUTES = {
     ("get", "/api/v1/matches/{sweep_id}"): {200, 404},
     ("post", "/api/v1/matches/{sweep_id}/cancel"): {200, 404, 409},
     ("get", "/api/v1/matches/{sweep_id}/events"): {200, 404},
+    ("get", "/api/v1/machines"): {200},
     ("get", "/api/v1/presets"): {200},
     ("get", "/api/v1/datasets"): {200},
     ("get", "/api/v1/optimizers"): {200},

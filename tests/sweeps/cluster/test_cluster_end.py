@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from sweeps.cluster import head as cluster
+from sweeps.cluster import sessions
 from tests.sweeps.stack import is_running
 
 #: Leads a session; does not end when it is told to, and starts a process for each line it reads.
@@ -29,7 +29,7 @@ def parent() -> Iterator["subprocess.Popen[str]"]:
         start_new_session=True,
     ) as process:
         yield process
-        for member in cluster._members(process.pid):
+        for member in sessions.members(process.pid):
             member.kill()
 
 
@@ -44,10 +44,10 @@ def start_child(parent: "subprocess.Popen[str]") -> int:
 def test_a_process_that_starts_while_its_session_is_killed_is_killed_too(
     parent: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "_STOP_LIMIT", 0.0)
-    monkeypatch.setattr(cluster, "_KILL_LIMIT", 300.0)
+    monkeypatch.setattr(sessions, "STOP_LIMIT", 0.0)
+    monkeypatch.setattr(sessions, "KILL_LIMIT", 300.0)
     children = [start_child(parent)]
-    members = cluster._members
+    members = sessions.members
 
     def and_then_another(session: int) -> set[psutil.Process]:
         found = members(session)
@@ -55,8 +55,8 @@ def test_a_process_that_starts_while_its_session_is_killed_is_killed_too(
             children.append(start_child(parent))
         return found
 
-    monkeypatch.setattr(cluster, "_members", and_then_another)
-    cluster._end_session(parent.pid)
+    monkeypatch.setattr(sessions, "members", and_then_another)
+    sessions.end_session(parent.pid)
 
     assert len(children) > 2
     assert members(parent.pid) == set()

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from sweeps.batch.slot import cpu_threads
-from sweeps.cluster import free_port
-from sweeps.cluster import head as cluster
+from sweeps.cluster import free_port, machines
 from sweeps.cluster.capacity import ClusterShape, NodeShape, usable_cpus, why_not
-from sweeps.cluster.head import smallest_card
+from sweeps.cluster.machines import smallest_card
 from sweeps.driver.limits import Limits
 from sweeps.records import Attempt, Trial, TrialState
 from sweeps.search.protocol import Proposal
@@ -179,7 +178,7 @@ def test_the_size_of_a_card_is_what_its_driver_says(
     tool.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}END\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(cluster, "_CARDS_LIMIT", 300.0)
+    monkeypatch.setattr(machines, "_CARDS_LIMIT", 300.0)
 
     assert smallest_card() == found
     tool.unlink()

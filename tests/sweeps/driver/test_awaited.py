@@ -1,11 +1,13 @@
 """What people are told that a sweep waits for, while its trials have no worker."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sweeps.cluster.capacity import ClusterShape, NodeShape
 from sweeps.cluster.fair_share import View
+from sweeps.cluster.machines import Machines
 from sweeps.driver.driver import Driver
 from sweeps.records import Demand
 from sweeps.store.store import Store
@@ -23,7 +25,9 @@ def driver(sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     sqlite_store.create_sweep("sweep", spec, name="s", num_trials=2)
     claim = sqlite_store.claim("runner-1", LEASE)
     assert claim is not None
-    driver = Driver(sqlite_store, claim, tmp_path)
+    asked = SimpleNamespace(answer=lambda: None)
+    machines = Machines(tmp_path, ask=lambda name, expected: asked)
+    driver = Driver(sqlite_store, claim, tmp_path, machines=machines)
     assert driver._dispatcher.next()
     assert driver._dispatcher.next()
     return driver
@@ -68,4 +72,19 @@ def test_the_reason_goes_with_the_first_worker(driver: Driver) -> None:
     assert told(driver, FULL).startswith("a worker is starting")
     driver._dispatcher.started(next(iter(driver._dispatcher._running)))
 
+    assert told(driver, FULL) == ""
+
+
+def test_machines_that_get_no_trials_are_named_whether_or_not_a_trial_runs(driver: Driver) -> None:
+    of_all = {"Alive": True, "Resources": {"CPU": 1.0}}
+    nodes = [of_all | {"NodeID": name, "NodeManagerHostname": name} for name in ("a", "b")]
+    driver._machines.look(nodes, own="a")
+    driver._machines.refuse("b", [("home", "/srv is not the runner's NDSWEEP_HOME there")])
+    note = "machine b is not used: /srv is not the runner's NDSWEEP_HOME there"
+    driver._dispatcher.workers_starting = 1
+
+    assert told(driver, FULL).endswith(f" train are imported; {note}")
+    driver._dispatcher.started(next(iter(driver._dispatcher._running)))
+    assert told(driver, FULL) == note
+    driver._machines.look(nodes[:1], own="a")
     assert told(driver, FULL) == ""

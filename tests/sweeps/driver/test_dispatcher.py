@@ -12,6 +12,7 @@ from sweeps.retention.best_weights import WEIGHTS, kept
 from sweeps.store.store import Store
 from tests.sweeps.driver.driving import PATIENCE, Drive, Result, drive, result, store
 from worker.checkpoints.report_journal import ReportJournal
+from worker.errors import WrongMachine
 from worker.report import Report
 
 __all__ = ["drive", "store"]
@@ -179,6 +180,23 @@ def test_a_trial_whose_worker_dies_is_tried_three_times(drive: Drive) -> None:
     assert driving.trial(0).state == TrialState.FAILED
     assert driving.trial(0).exit_cause == ("lost: ConnectionError: the node died (attempt 3 of 3)")
     assert len(driving.trial(0).attempts) == 3
+
+
+def test_a_refused_machine_costs_a_trial_none_of_its_three_tries(drive: Drive) -> None:
+    driving = drive(num_points=1)
+    error = WrongMachine("gpu7", [("code", "its code is another")])
+    for _ in range(4):
+        driving.dispatcher.ended(driving.start(), error, lost=True)
+
+    assert driving.trial(0).state == TrialState.WAITING
+    driving.leave()
+    second = drive()
+    second.dispatcher.ended(second.start(), OSError("died"), lost=True)
+    second.finish(second.start())
+    trial = second.trial(0)
+    assert trial.state == TrialState.COMPLETE
+    assert trial.attempts[0].exit_cause == "lost: its machine was refused: its code is another"
+    assert len(trial.attempts) == 6
 
 
 def test_workers_lost_under_earlier_drivers_count_too(drive: Drive) -> None:

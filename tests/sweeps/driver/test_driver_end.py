@@ -1,6 +1,7 @@
 """What a driver does with its sweep at the end, where no cluster is needed to see it."""
 
 import argparse
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from sweeps.driver.driver import Driver, _drive
-from sweeps.driver.process import NO_STORE, DriverSettings
+from sweeps.driver.process import ENDED_BY_RAY, FAULT, NO_STORE, DriverSettings
 from sweeps.driver.runner import MAX_CRASHES, Runner
 from sweeps.driver.store_writer import StoreWriter
 from sweeps.errors import StoreUnavailable
@@ -195,6 +196,33 @@ def test_drivers_that_end_because_the_store_is_away_do_not_fail_their_sweep(
     sweep = store.get_sweep(claim.sweep_id)
     assert sweep.state == SweepState.QUEUED
     assert sweep.reason == "the store was away from its driver; another takes over"
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "reason"),
+    [
+        (
+            ENDED_BY_RAY,
+            SweepState.QUEUED,
+            "the cluster was away from its driver; another takes over",
+        ),
+        (-signal.SIGKILL, SweepState.QUEUED, "its driver ended; another takes over"),
+        (FAULT, SweepState.FAILED, "its driver ended 3 times with code 70; see logs/drivers.log"),
+    ],
+)
+def test_only_faults_of_drivers_themselves_fail_their_sweep(
+    store: Store, claim: Claim, tmp_path: Path, code: int, state: SweepState, reason: str
+) -> None:
+    runner = Runner(store, DriverSettings(store.url, tmp_path))
+    for _ in range(MAX_CRASHES - 1):
+        runner._after(claim, code)
+        again = store.claim("runner-1", LEASE)
+        assert again is not None
+        claim = again
+    runner._after(claim, code)
+
+    sweep = store.get_sweep(claim.sweep_id)
+    assert (sweep.state, sweep.reason) == (state, reason)
 
 
 def refuse(store: Store, patch: pytest.MonkeyPatch, verb: str, *, times: int) -> list[str]:
