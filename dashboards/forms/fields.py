@@ -136,7 +136,8 @@ def search_group(metrics: Mapping[str, Metric]) -> FieldGroup:
                 "value" if metrics else "text",
                 choices=tuple(metrics),
             ),
-            *(() if images else (direction, SEVERAL_OBJECTIVES)),
+            *(() if images else (direction,)),
+            SEVERAL_OBJECTIVES,
         ),
     )
 

@@ -146,5 +146,6 @@ def refuse_early_window(
             "base.steps" if is_default else "window",
             f"the {early.side} is stationary only after about {early.settled} steps, and the "
             f"window starts at {start}; base.steps = {enough} would do with the default "
-            f"window{early.or_sooner}; got {num_steps}",
+            f"window{early.or_sooner}; got {num_steps}. Criterion least_squares compares runs of "
+            "any length as they are",
         )
