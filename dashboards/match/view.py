@@ -197,7 +197,9 @@ def _awaits(sweep: Sweep, stage: str, trials: Sequence[Trial]) -> str:
         parts.append(
             f"trial {awaited.slowest.number} is at step {number(awaited.slowest.step)}{total}"
         )
-    left = "" if awaited.seconds is None else f", about {duration(awaited.seconds)} to the end of it"
+    left = (
+        "" if awaited.seconds is None else f", about {duration(awaited.seconds)} to the end of it"
+    )
     then = " and ".join(f"{_trials(n, name)}" for name, n in awaited.later.items() if n)
     after = f" Then {then} follow." if then else ""
     return f"Now {_STAGES[awaited.stage]}: {', '.join(parts)}{left}.{after}"

@@ -65,7 +65,9 @@ class TokenChange(SpecModel):
 class LinkSpec(SpecModel):
     """A public link to be created."""
 
-    days: Annotated[int, Field(strict=True, ge=1, le=MAX_DAYS)] = Field(30, description="Days that it works.")
+    days: Annotated[int, Field(strict=True, ge=1, le=MAX_DAYS)] = Field(
+        30, description="Days that it works."
+    )
 
 
 class QuotasOut(Output):

@@ -53,9 +53,7 @@ def awaited_trials(
         whole = _seconds_left(slowest, now, whole=True) or 0.0
         seconds = (left[slowest.number] or 0.0) + waves * whole
     behind = _STAGES[_STAGES.index(stage) + 1 :] if stage in _STAGES else ()
-    return Awaited(
-        stage, planned, ended, slowest, seconds, {name: counts[name] for name in behind}
-    )
+    return Awaited(stage, planned, ended, slowest, seconds, {name: counts[name] for name in behind})
 
 
 def _counts(spec: Mapping[str, Any]) -> dict[str, int]:

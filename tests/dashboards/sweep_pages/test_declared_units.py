@@ -23,9 +23,7 @@ HOSTILE = "<b>%{x}</b>|$5_&"
 SPACE = "\N{NARROW NO-BREAK SPACE}"
 
 
-def _seed(
-    store: Store, unit: str, fields: Sequence[str] = ("a", "b", "kind"), **more: Any
-) -> str:
+def _seed(store: Store, unit: str, fields: Sequence[str] = ("a", "b", "kind"), **more: Any) -> str:
     """A finished sweep of ten points that maximizes ``score``, with more of a spec; its id."""
     a, b, kind = fields
     spec = {
