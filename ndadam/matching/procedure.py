@@ -144,8 +144,8 @@ class Procedure(Generic[R]):
         self.sources: list[R] = []
         #: A, averaged over source runs; 1 if the target has none.
         self.gain = 1.0
-        #: The rate by the criterion from the measured source and the gain, or where a target without
-        #: a law starts; None until known.
+        #: The rate by the criterion from the measured source and the gain, or the one with which a
+        #: target without a law starts; None until known.
         self.predicted: float | None = None
         #: The rate for the target's next runs, which the verdict's runs have used in the end.
         self.rate: float | None = None

@@ -143,7 +143,7 @@ class Watcher:
 
     def _refresh_result(self) -> None:
         now = time.monotonic()
-        # A match has a first result before a trial has ended: what it will ask, and the closed form.
+        # A match has a first result before a trial has ended: the closed form.
         told = self._dispatcher.told, self._dispatcher.result is not None
         if now < self._next_result or told == self._result_told:
             return

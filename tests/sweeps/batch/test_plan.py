@@ -300,11 +300,9 @@ def test_data_of_a_package_are_trained_on_for_a_length_in_steps(tmp_path: Path) 
 
     with on_path(write_parts(tmp_path / "package")):
         runs = plan_runs(read_specs([path]), tmp_path)
-        with pytest.raises(
-            BatchRefused, match="own: steps must be set in a batch for dataset"
-        ) as e:
+        with pytest.raises(BatchRefused, match="own: steps must be set in a batch") as refused:
             plan_runs(read_specs([epochs]), tmp_path)
 
     assert [(run.num_steps, run.config.lr) for run in runs] == [(20, 0.1), (20, 0.2)]
-    assert "which a package registers" in str(e.value)
-    assert str(e.value).endswith("got epochs = 2")
+    assert "which a package registers" in str(refused.value)
+    assert str(refused.value).endswith("got epochs = 2")
