@@ -253,6 +253,19 @@ def test_a_match_of_a_function_comes_back_from_the_store(package: Path) -> None:
     assert MatchSpec.model_validate(stored) == spec
 
 
+def test_a_rate_may_have_a_range_below_one(tmp_path: Path) -> None:
+    narrow = "alpha_v: Annotated[float, Field(gt=0, le=0.5)] = 0.05"
+    source = SOURCE.replace("alpha_v: float = 0.05", narrow).replace(
+        "from typing import Literal",
+        "from typing import Annotated, Literal\n    from pydantic import Field",
+    )
+    with on_path(write_package(tmp_path, source)):
+        spec = MatchSpec.model_validate(MATCH)
+
+    assert spec.target_setting.lr is None
+    assert spec.target_config(0.5).alpha_v == 0.5
+
+
 NO_RATE = SOURCE.replace("alpha_v: float = 0.05", "").replace("config.alpha_v", "0.05")
 
 
