@@ -1,6 +1,7 @@
 """Times training, beside a plain script on the same card and in the same process.
 
     python -m benchmarks.train [--device cpu|cuda] [--networks WRN-22-7.5 ...] [--json FILE]
+                               [--only interface] [--rounds 5]
 
 The plain script is what one writes first: eager, TF32, channels first, torch's fused SGD, a random
 batch that already is on the device, no augmentation, no schedule, no logging; on a CPU it is the
@@ -14,6 +15,9 @@ does; on a CPU on the digits, as the quickstart does. Rows:
 * *one of two trials at once* (on a CPU): each in a process of its own, with one thread;
 * *whole run*: ``worker.train`` over epochs with a report and the evaluation of a tenth of the set
   each, what evaluations take of it, and what 80,000 steps take with the start of the process.
+
+Below the table, or alone with ``--only interface``: the same whole run through the interface of
+training functions, as workers run it, beside the plain call, in turn.
 """
 
 import argparse
@@ -29,6 +33,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.training.interface import HEAD as INTERFACE_HEAD
+from benchmarks.training.interface import ROUNDS, interface_line, interface_row
 from benchmarks.training.times import (
     BATCH,
     DETAILED,
@@ -60,10 +66,17 @@ def main() -> None:
     known = sorted({name for networks in NETWORKS.values() for name in networks})
     parser.add_argument("--networks", nargs="*", choices=known, help="only these")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
+    parser.add_argument("--only", choices=["interface"], help="leave the long table out")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the interface, each way")
     arguments = parser.parse_args()
     networks = arguments.networks or list(NETWORKS[arguments.device])
     with data_home(arguments.device) as (home, dataset):
-        figures = measure(arguments.device, networks, home, dataset)
+        figures: Row = {}
+        if arguments.only is None:
+            figures = measure(arguments.device, networks, home, dataset)
+        detailed = [name for name in networks if name in DETAILED]
+        rows = beside_interface(arguments.device, detailed, home, dataset, arguments.rounds)
+        figures["interface"] = rows
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
@@ -88,6 +101,20 @@ def measure(device: str, networks: list[str], home: Path, dataset: str) -> Row:
             rows.append(row)
             print(table_line(row, BATCH[device]), flush=True)
     return {"machine": machine, "dataset": dataset, "start": start, "throughput": rows}
+
+
+def beside_interface(
+    device: str, networks: list[str], home: Path, dataset: str, rounds: int
+) -> list[Row]:
+    """The built-in training through the interface of training functions; prints each row."""
+    print(f"\n{INTERFACE_HEAD}", flush=True)
+    rows = []
+    for network in networks:
+        for optimizer in OPTIMIZERS:
+            config = make_config(device, network, optimizer, dataset)
+            rows.append({"network": network} | interface_row(config, home, rounds))
+            print(interface_line(network, rows[-1]), flush=True)
+    return rows
 
 
 def throughput(

@@ -20,7 +20,7 @@ from typing import Any
 from ray import get_runtime_context, tune
 from ray.tune import get_context
 
-from worker.card_sharing.client import hosted_reports
+from worker.card_sharing.client import hosted_batches
 from worker.card_sharing.protocol import host_address
 from worker.data.machine_check import check_once
 from worker.process.logs import TEXT, JsonFormatter
@@ -72,9 +72,8 @@ def trainable(params: dict[str, Any]) -> None:
 
 def _batches(task: dict[str, Any]) -> Generator[list[Report], None, None]:
     if task.get("trials_per_gpu", 1) > 1:
-        with closing(hosted_reports(task, host_address(_host_key()))) as reports:
-            for report in reports:
-                yield [report]
+        with closing(hosted_batches(task, host_address(_host_key()))) as batches:
+            yield from batches
     else:
         yield from trial_batches(task)
 

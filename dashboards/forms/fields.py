@@ -93,6 +93,7 @@ DATASET_FIELD = spec_field(DATASET, "Data set", "a prepared one", "text")
 NETWORK_FIELD = config_field(
     "base", "network", "built in, or added by a package", tuple(registered_names("networks"))
 )
+_OPTIMIZERS = (*get_args(Optimizer), *registered_names("optimizers"))
 #: What these mean depends on the network, so the hint names both.
 SIZE_FIELDS = (
     config_field("base", "depth", "wrn: 6n + 4 layers; mlp: hidden layers"),
@@ -136,7 +137,8 @@ def search_group(metrics: Mapping[str, Metric]) -> FieldGroup:
                 "value" if metrics else "text",
                 choices=tuple(metrics),
             ),
-            *(() if images else (direction, SEVERAL_OBJECTIVES)),
+            *(() if images else (direction,)),
+            SEVERAL_OBJECTIVES,
         ),
     )
 
@@ -176,7 +178,7 @@ GROUPS = (
                 "base",
                 "optimizer",
                 "leave it where the sweep varies it",
-                (*get_args(Optimizer), *registered_names("optimizers")),
+                _OPTIMIZERS,
             ),
             *SIZE_FIELDS,
             config_field("base", "batch_size"),
@@ -230,7 +232,7 @@ MATCH_GROUPS = (
     FieldGroup(
         "Source: the optimizer that is tuned",
         (
-            config_field("source", "optimizer", "", get_args(Optimizer)),
+            config_field("source", "optimizer", "", _OPTIMIZERS),
             config_field("source", "lr", "SGD, Adam, AdamW"),
             config_field("source", "momentum", "SGD; published value if unset"),
             config_field("source", "weight_decay", "published value if unset"),
@@ -241,7 +243,7 @@ MATCH_GROUPS = (
     FieldGroup(
         "Target: its rate is what the match finds",
         (
-            config_field("target", "optimizer", "", get_args(Optimizer)),
+            config_field("target", "optimizer", "", _OPTIMIZERS),
             config_field("target", "alpha_s", "ND-Adam; published value if unset"),
             config_field("target", "momentum", "SGD; published value if unset"),
             config_field("target", "weight_decay", "published value if unset"),

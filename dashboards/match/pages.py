@@ -16,7 +16,7 @@ from dashboards.web.templating import page
 from dashboards.wording.sweep_facts import StoreDep
 from sweeps.errors import SweepNotFound
 from sweeps.match.result import result_of
-from sweeps.records import Sweep
+from sweeps.records import Sweep, SweepState
 from sweeps.spec.presets import preset_names, read_preset
 from sweeps.store.store import Store
 
@@ -59,7 +59,7 @@ def match_page(
         "match.html",
         **live_values(store, sweep, here),
         trials=trial_table(store, sweep, here, query),
-        **(_overview(sweep) | match_values(sweep)),
+        **(_overview(sweep) | _values(store, sweep)),
     )
 
 
@@ -69,6 +69,12 @@ def _match(store: Store, sweep_id: str) -> Sweep:
     if sweep.kind != "match":
         raise SweepNotFound(sweep_id)
     return sweep
+
+
+def _values(store: Store, sweep: Sweep) -> dict[str, Any]:
+    # Only a match that runs says what it waits for.
+    is_running = sweep.state == SweepState.RUNNING
+    return match_values(sweep, list(store.all_trials(sweep.id)) if is_running else ())
 
 
 def _overview(sweep: Sweep) -> dict[str, Any]:
@@ -84,7 +90,7 @@ def overview_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
 @router.get("/matches/{sweep_id}/parts/verdict")
 def verdict_part(sweep_id: str, store: Store = StoreDep) -> HTMLResponse:
     """Verdict, and the rate under each criterion."""
-    return page("match/verdict.html", **match_values(_match(store, sweep_id)))
+    return page("match/verdict.html", **_values(store, _match(store, sweep_id)))
 
 
 @router.get("/matches/{sweep_id}/parts/details")

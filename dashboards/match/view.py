@@ -1,17 +1,20 @@
 """A match's result in the words of its page."""
 
 import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from markupsafe import Markup
 
 from dashboards.sweep_pages.overview import Fact, time_facts
-from dashboards.wording.formatting import config_value, number, percent, ratio, symbol
+from dashboards.wording.formatting import config_value, duration, number, percent, ratio, symbol
 from ndadam.theory.laws import rate_name
 from sweeps.analysis.formatting import Write, span, with_interval
 from sweeps.figures.quantities import plain, quantity
+from sweeps.match.awaited import awaited_trials
 from sweeps.match.result import Interval, MatchResult, Verdict, matched_rate, result_of
-from sweeps.records import Side, Sweep
+from sweeps.records import Side, Sweep, SweepState, Trial
 
 #: Fields that set how a source or target trains, in reading order.
 _SETTING_ORDER = ("lr", "alpha_v", "alpha_s", "momentum", "nesterov", "betas", "weight_decay")
@@ -30,8 +33,8 @@ _STAGES = {
 }
 
 
-def match_values(sweep: Sweep) -> dict[str, Any]:
-    """What the verdict and the details of a match's page show."""
+def match_values(sweep: Sweep, trials: Sequence[Trial] = ()) -> dict[str, Any]:
+    """What the verdict and the details of a match's page show, given its trials so far."""
     result = result_of(sweep)
     rate_name = rate_name_of(sweep)
     values: dict[str, Any] = {
@@ -40,7 +43,7 @@ def match_values(sweep: Sweep) -> dict[str, Any]:
         "rate_name": rate_name,
         "source": side(sweep, "source"),
         "target": side(sweep, "target"),
-        "verdict": _verdict(sweep, result, rate_name),
+        "verdict": _verdict(sweep, result, rate_name, trials),
         "comparison": "",
     }
     if result is None:
@@ -156,7 +159,9 @@ def _between(interval: Interval) -> str:
     return f"95 % interval {span(number, interval['low'], interval['high'])}"
 
 
-def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[str, str]:
+def _verdict(
+    sweep: Sweep, result: MatchResult | None, rate_name: str, trials: Sequence[Trial]
+) -> dict[str, str]:
     verdict = result["verdict"] if result is not None else None
     if verdict is not None:
         return {
@@ -173,9 +178,35 @@ def _verdict(sweep: Sweep, result: MatchResult | None, rate_name: str) -> dict[s
             "sentence": f"The match ended without a verdict: {reason}.",
             "rates": "",
         }
-    stage = _STAGES.get(result["stage"], "") if result is not None else ""
-    sentence = f"Now {stage}." if stage else "Waiting for a runner."
+    sentence = _awaits(sweep, "" if result is None else result["stage"], trials)
     return {"style": "none", "headline": "No verdict yet", "sentence": sentence, "rates": ""}
+
+
+def _awaits(sweep: Sweep, stage: str, trials: Sequence[Trial]) -> str:
+    """What the match waits for, how far that is and about how long it takes."""
+    if sweep.state != SweepState.RUNNING:
+        return "Waiting for a runner." if sweep.state == SweepState.QUEUED else "Paused."
+    awaited = awaited_trials(sweep.spec, trials, datetime.now(UTC))
+    if awaited is None:
+        return f"Now {_STAGES[stage]}." if stage in _STAGES else "The match begins."
+    verb = "has" if awaited.planned == 1 else "have"
+    parts = [f"{awaited.ended} of {_trials(awaited.planned)} {verb} ended"]
+    if awaited.slowest is not None:
+        of = awaited.slowest.num_steps
+        total = f" of {number(of)}" if of else ""
+        parts.append(
+            f"trial {awaited.slowest.number} is at step {number(awaited.slowest.step)}{total}"
+        )
+    left = (
+        "" if awaited.seconds is None else f", about {duration(awaited.seconds)} to the end of it"
+    )
+    then = " and ".join(f"{_trials(n, name)}" for name, n in awaited.later.items() if n)
+    after = f" Then {then} follow." if then else ""
+    return f"Now {_STAGES[awaited.stage]}: {', '.join(parts)}{left}.{after}"
+
+
+def _trials(count: int, of: str = "") -> str:
+    return f"{count} {of}{' ' if of else ''}trial{'' if count == 1 else 's'}"
 
 
 def _two_rates(sweep: Sweep, verdict: Verdict, rate_name: str) -> str:

@@ -288,7 +288,10 @@ def _chosen_columns(
     asked: Sequence[str],
     pinned: Sequence[str],
 ) -> list[Column]:
-    """The columns that were asked for, pinned ones first; the first sampled fields if none were."""
+    """The columns that were asked for, pinned ones first.
+
+    If none were: the objectives behind the first, and the first few sampled fields.
+    """
     sampled = {column.name: column for column in _columns(sweep, rows, len(sweep.space) or 100)}
     metric_columns = [quantity(name, sweep.metrics, sweep.training) for name in metrics]
     known = {
@@ -296,7 +299,11 @@ def _chosen_columns(
         **{name: Column(quantity(name), True) for name in columns_of(sweep.usage)},
         **sampled,
     }
-    names = [name for name in asked if name in known] or list(sampled)[:TRIAL_COLUMNS]
+    names = [name for name in asked if name in known]
+    if not names:
+        # The first objective has a place of its own.
+        others = [one.metric for one in sweep.objectives[1:] if one.metric in known]
+        names = [*others, *list(sampled)[:TRIAL_COLUMNS]]
     return in_order(known, names, pinned)
 
 

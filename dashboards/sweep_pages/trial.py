@@ -31,6 +31,7 @@ from dashboards.wording.sweep_facts import (
     StoreDep,
     address,
     mlflow_run,
+    objective_quantities,
     objective_quantity,
     settings_text,
 )
@@ -222,6 +223,10 @@ def _facts(sweep: Sweep, trial: Trial) -> tuple[Fact, ...]:
     return (
         _setting_fact(sweep, trial),
         Fact(metric.name.capitalize(), quantity_value(metric, trial.objective)),
+        *(
+            Fact(other.name.capitalize(), quantity_value(other, trial.metrics.get(other.key)))
+            for other in objective_quantities(sweep)[1:]
+        ),
         Fact("Step", f"{number(trial.step)}{of}", progress),
         Fact("Seed", str(trial.seed), f"point {trial.point}"),
         _resources_fact(sweep, trial),

@@ -91,6 +91,8 @@ class MatchPlan:
     short_calibration: tuple[int, int] | None = None
     #: The source's records of the whole run, made before the match; None: it is trained.
     recorded: Sequence[float] | None = None
+    #: Where calibration of the target starts; None: with the rate that its law predicts.
+    start_rate: float | None = None
     #: Significant digits of the learning rates that the target is trained with; None: all.
     digits: int | None = None
 
@@ -111,8 +113,12 @@ class MatchPlan:
 
     @property
     def first_slope(self) -> float:
-        """d log e / d log rate before it is measured: norms that yield halve it."""
-        return 1.0 if self.target.optimizer == "ndadam" else 0.5
+        """d log e / d log rate before it is measured: norms that yield halve it.
+
+        Without a law the larger one, with which the first correction is the smaller.
+        """
+        is_straight = self.target.optimizer == "ndadam" or self.start_rate is not None
+        return 1.0 if is_straight else 0.5
 
     @property
     def shadow_betas(self) -> tuple[float, float] | None:

@@ -144,7 +144,8 @@ class Procedure(Generic[R]):
         self.sources: list[R] = []
         #: A, averaged over source runs; 1 if the target has none.
         self.gain = 1.0
-        #: The rate by the criterion from the measured source and the gain; None until known.
+        #: The rate by the criterion from the measured source and the gain, or the one with which a
+        #: target without a law starts; None until known.
         self.predicted: float | None = None
         #: The rate for the target's next runs, which the verdict's runs have used in the end.
         self.rate: float | None = None
@@ -186,7 +187,7 @@ class Procedure(Generic[R]):
         gains = [run.gain for run in runs]
         known = [gain for gain in gains if gain is not None]
         self.gain = (fmean(known) if known and len(known) == len(gains) else 0.0) or 1.0
-        rate = self.predict(plan.criterion)
+        rate = plan.start_rate if plan.start_rate is not None else self.predict(plan.criterion)
         if plan.criterion == "schedule":
             shadows = [run.shadow_step() for run in runs]
             self.points = points_of_records(

@@ -21,7 +21,7 @@ def _to_come(at: datetime) -> datetime:
 
 
 Future = Annotated[AwareDatetime, AfterValidator(_to_come)]
-_Whole = Annotated[int, Field(ge=0, le=10**9)]
+_Whole = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 
 
 class QuotasSpec(SpecModel):
@@ -29,10 +29,10 @@ class QuotasSpec(SpecModel):
 
     queued_sweeps: _Whole | None = Field(None, description="Sweeps that wait for a runner.")
     trials: _Whole | None = Field(None, description="Trials that have yet to end.")
-    gpu_hours: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+    gpu_hours: Annotated[float, Field(strict=True, ge=0, le=1e9)] | None = Field(
         None, description="GPU-hours of sweeps that were submitted in the last 30 days."
     )
-    requests_per_second: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    requests_per_second: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
 
     def limits(self) -> Quotas:
         return Quotas.of_json(self.model_dump())
@@ -65,7 +65,9 @@ class TokenChange(SpecModel):
 class LinkSpec(SpecModel):
     """A public link to be created."""
 
-    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = Field(30, description="Days that it works.")
+    days: Annotated[int, Field(strict=True, ge=1, le=MAX_DAYS)] = Field(
+        30, description="Days that it works."
+    )
 
 
 class QuotasOut(Output):

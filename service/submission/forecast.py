@@ -129,6 +129,9 @@ def match_estimate(spec: MatchSpec) -> MatchEstimate:
         found = spec.plan.predict()
     except (NoStationaryRate, ValueError, ArithmeticError) as error:
         notes: tuple[str, ...] = (str(error).rstrip("."),)
+        own = [arm.optimizer for arm in (spec.source, spec.target) if not arm.has_law]
+        if own:
+            notes = (f"theory has no law for {' and '.join(own)}: the match measures",)
     else:
         level, notes = found.level, tuple(note.rstrip(".") for note in found.warnings)
         rates = [(name, found.criteria[name].rate) for name in CRITERIA if name in found.criteria]

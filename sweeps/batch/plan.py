@@ -91,7 +91,8 @@ def read_specs(
 def plan_runs(specs: Sequence[SweepSpec], data_home: Path) -> list[PlannedRun]:
     """Every run of the specs in the order in which they should be started.
 
-    Raises BatchRefused where a config does not fit its data set or the set is not prepared.
+    Raises BatchRefused where a config does not fit its data set or the set is not prepared, and
+    for epochs of a data set that a package registers.
     """
     found: dict[str, PlannedRun] = {}
     for spec, point, params, seed in _in_order(specs):
@@ -99,7 +100,7 @@ def plan_runs(specs: Sequence[SweepSpec], data_home: Path) -> list[PlannedRun]:
         assert isinstance(config, TrainConfig)  # _check_can_run refuses others
         member = Membership(spec=spec.name, point=point, params=params)
         try:
-            num_steps = check_fits(config, dataset_info(config.dataset, data_home)).num_steps
+            num_steps = _num_steps(config, data_home)
         except (FieldError, WorkerError) as error:
             raise BatchRefused(f"{spec.name}: {error}") from error
         most = spec.limits.steps
@@ -114,6 +115,21 @@ def plan_runs(specs: Sequence[SweepSpec], data_home: Path) -> list[PlannedRun]:
             run = PlannedRun(config, run.config_key, num_steps, (*earlier.specs, member))
         found[run.name] = run
     return list(found.values())
+
+
+def _num_steps(config: TrainConfig, data_home: Path) -> int:
+    """Return the length of a resolved config's run. Raises FieldError, WorkerError."""
+    if not is_registered("dataset", config.dataset):
+        return check_fits(config, dataset_info(config.dataset, data_home)).num_steps
+    if config.steps is None:
+        # Its examples are counted where they are loaded, by the processes that train.
+        raise FieldError(
+            "steps",
+            f"steps must be set in a batch for dataset {config.dataset!r}, which a package "
+            f"registers: how many examples an epoch has is not known here; got epochs = "
+            f"{config.epochs}",
+        )
+    return config.steps
 
 
 def _in_order(
@@ -178,13 +194,6 @@ def _check_can_run(path: Path, spec: SweepSpec) -> None:
             f"{path}: training must be 'images' in a batch, got {spec.training!r}: run the spec "
             "with a service (`ndsweep submit`)"
         )
-    data = spec.space.get("dataset")
-    for name in {spec.base.dataset, *(data.corners() if data is not None else ())}:
-        if is_registered("dataset", name):
-            raise BatchRefused(
-                f"{path}: dataset must be a prepared set in a batch, got {name!r}, which a package "
-                "registers: run the spec with a service (`ndsweep submit`)"
-            )
     if spec.sampler in MODELS:
         raise BatchRefused(
             f"{path}: sampler must be grid, random, qmc or list in a batch, which plans every run "

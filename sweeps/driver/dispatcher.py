@@ -119,7 +119,7 @@ class Dispatcher:
         self.workers_starting = 0
         #: What the proposer knows, at most ``_RESULT_AGE`` old.
         self.result: dict[str, Any] | None = None
-        self._result_told = 0
+        self._result_told = -1
         self._next_result = 0.0
         self._next_reopening = 0.0
 

@@ -64,7 +64,7 @@ class Watcher:
         self._fed_at = time.monotonic()
         self._has_starved = False
         self._next_result = 0.0
-        self._result_told = 0
+        self._result_told = (0, False)
 
     def start(self) -> None:
         """Start looking."""
@@ -150,7 +150,8 @@ class Watcher:
 
     def _refresh_result(self) -> None:
         now = time.monotonic()
-        told = self._dispatcher.told
+        # A match has a first result before a trial has ended: the closed form.
+        told = self._dispatcher.told, self._dispatcher.result is not None
         if now < self._next_result or told == self._result_told:
             return
         result = self._analyse()

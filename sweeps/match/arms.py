@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from ndadam.theory.along_schedule import Factor
+from ndadam.theory.laws import rate_name
 from ndadam.theory.prediction import OptimizerSetting, grid
 from sweeps.match.recorded_curve import RecordedCurve
 from sweeps.spec.model import SpecModel
 from sweeps.spec.validation_messages import explain
-from worker.config.parts import PART_FIELD
+from worker.config.parts import PART_FIELD, load_part
 from worker.config.train_config import (
     OPTIMIZER_FIELDS,
     FieldError,
@@ -20,6 +21,7 @@ from worker.config.train_config import (
     Rate,
     refuse_unknown_optimizer,
 )
+from worker.config.training import IMAGES
 from worker.config.trial_config import TrialConfig, Value
 
 #: Steps at which a schedule is looked at: as many as it may have points.
@@ -53,30 +55,62 @@ def _field_of_optimizer(name: str) -> str:
     return name
 
 
-class SourceArm(Arm):
-    """The optimizer to be matched: trained by the match, or recorded before.
+class AnyArm(Arm):
+    """An arm whose optimizer may also come from a package.
 
-    It may be one that a package registers, with fields of its own (``optimizer.rho``).
+    One that is registered may have fields of its own (``optimizer.rho``).
     """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[Annotated[str, AfterValidator(_field_of_optimizer)], Value]
 
     optimizer: Name  # type: ignore[assignment]
+
+    @property
+    def has_law(self) -> bool:
+        """Whether theory knows how the optimizer moves weights."""
+        return self.optimizer in OPTIMIZER_FIELDS
+
+
+class SourceArm(AnyArm):
+    """The optimizer to be matched: trained by the match, or recorded before."""
+
     curve: RecordedCurve | None = Field(
         None,
         description="What the source did, recorded in a training that is over; none = the match "
         "trains it.",
     )
 
-    @field_validator("optimizer")
-    @classmethod
-    def _is_known(cls, optimizer: str) -> str:
-        try:
-            refuse_unknown_optimizer(optimizer)
-        except FieldError as error:
-            raise FieldError("", str(error)) from error
-        return optimizer
+
+def refuse_unknown_arm(arm: AnyArm, side: str, training: str) -> None:
+    """Raise FieldError for an optimizer that nobody has; a function's config knows its own."""
+    if training != IMAGES:
+        return
+    try:
+        refuse_unknown_optimizer(arm.optimizer)
+    except FieldError as error:
+        raise FieldError(f"{side}.optimizer", str(error)) from error
+
+
+def rate_field(optimizer: str, training: str) -> str:
+    """Name of the field of a config that holds an optimizer's learning rate of weight vectors."""
+    if optimizer in OPTIMIZER_FIELDS or training != IMAGES:
+        return rate_name(optimizer)
+    part = load_part("optimizer", optimizer)
+    declared = str(part.declared.get("rate", "lr"))
+    return part.fields().get(declared, declared)
+
+
+def default_rate(
+    config: type[TrialConfig], optimizer: str, field: str, training: str
+) -> float | None:
+    """The default of a learning rate, where its field has one that is a number above 0."""
+    known: type[TrialConfig] | None = config
+    if optimizer not in OPTIMIZER_FIELDS and training == IMAGES:
+        known = load_part("optimizer", optimizer).config
+    name = field.removeprefix("optimizer.")
+    found = known.model_fields[name].default if known and name in known.model_fields else None
+    return float(found) if isinstance(found, int | float) and found > 0 else None
 
 
 def field_of(config: TrialConfig, name: str, default: Any) -> Any:
@@ -114,14 +148,15 @@ def _setting_of_own(config: TrialConfig, *, open_rate: bool) -> OptimizerSetting
     return OptimizerSetting("adam", lr=None if open_rate else rate, betas=(beta1, 0.999))
 
 
-def refuse_own_stationary(optimizer: str) -> None:
-    """Raise FieldError for the stationary rate of a source of which theory knows nothing."""
-    if optimizer not in OPTIMIZER_FIELDS:
+def refuse_own_stationary(arm: AnyArm, side: str) -> None:
+    """Raise FieldError for the stationary rate of an optimizer of which theory knows nothing."""
+    if not arm.has_law:
         raise FieldError(
             "criterion",
-            "stationary needs a source whose stationary rate theory knows, and "
-            f"{optimizer!r} comes from a package; its curve as measured can be matched with "
-            "criterion least_squares, equal_rotation, equal_mean or schedule",
+            f"stationary needs a {side} whose stationary rate theory knows, and "
+            f"{arm.optimizer!r} comes from a package; its curve as measured can be matched with "
+            "criterion least_squares, equal_rotation"
+            + (", equal_mean or schedule" if side == "source" else " or equal_mean"),
         )
 
 

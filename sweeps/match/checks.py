@@ -19,9 +19,12 @@ def refuse_unmatchable(
     lr_schedule: LrSchedule,
     warmup_steps: int,
     source_setting: OptimizerSetting,
-    target: OptimizerSetting,
+    target: OptimizerSetting | None,
 ) -> None:
-    """Raise FieldError if the two sides, or criterion and schedule, have no match."""
+    """Raise FieldError if the two sides, or criterion and schedule, have no match.
+
+    ``target``: None where theory knows nothing of it.
+    """
     is_constant = lr_schedule == "constant" and not warmup_steps
     if criterion == "stationary" and not is_constant:
         raise FieldError(
@@ -29,14 +32,16 @@ def refuse_unmatchable(
             "stationary needs a constant lr_schedule without warm-up, got "
             f"{lr_schedule!r}; use least_squares, equal_rotation, equal_mean or schedule",
         )
-    _refuse_target(target)
+    if target is not None:
+        _refuse_target(target)
     if criterion == "stationary":
         _refuse_source(source_setting)
-    if criterion == "schedule" and target.optimizer != "ndadam":
+    name = "of a package" if target is None else target.optimizer
+    if criterion == "schedule" and name != "ndadam":
         raise FieldError(
             "criterion",
             "schedule is measured for ndadam as target, whose norms do not lag; got target "
-            f"{target.optimizer!r}",
+            f"{name!r}",
         )
     if criterion == "schedule" and warmup_steps:
         raise FieldError(
@@ -146,5 +151,6 @@ def refuse_early_window(
             "base.steps" if is_default else "window",
             f"the {early.side} is stationary only after about {early.settled} steps, and the "
             f"window starts at {start}; base.steps = {enough} would do with the default "
-            f"window{early.or_sooner}; got {num_steps}",
+            f"window{early.or_sooner}; got {num_steps}. Criterion least_squares compares runs of "
+            "any length as they are",
         )

@@ -117,6 +117,8 @@ def _progress(spec: MatchSpec, runs: MatchRuns, match: Match, ending: Ending) ->
 def _predicted(
     spec: MatchSpec, match: Match, criterion: Criterion, prediction: Prediction | None
 ) -> float | None:
+    if match.plan.start_rate is not None:
+        return None  # nothing predicts the target
     if criterion == "stationary" and not spec.is_constant:
         # No part of a schedule is stationary: e* of the full rate with the measured gain.
         if prediction is None:

@@ -20,7 +20,6 @@ from pydantic import (
 from ndadam.matching.plan import MatchPlan, default_criterion, default_window
 from ndadam.matching.verdict import burn_in_steps
 from ndadam.theory.along_schedule import Factor
-from ndadam.theory.laws import RateName, rate_name
 from ndadam.theory.prediction import (
     SETTLING_TIMES,
     Criterion,
@@ -30,12 +29,16 @@ from ndadam.theory.prediction import (
     relaxation_steps,
 )
 from sweeps.match.arms import (
+    AnyArm,
     Arm,
     SourceArm,
     build_config,
+    default_rate,
     field_of,
+    rate_field,
     refuse_own_stationary,
     refuse_standing_still,
+    refuse_unknown_arm,
     setting_of,
 )
 from sweeps.match.checks import (
@@ -85,7 +88,7 @@ class MatchSpec(SpecModel):
         description="The optimizer to be matched, with its own fields; with a recorded curve it is "
         "not trained again."
     )
-    target: Arm = Field(description="The optimizer whose learning rate is open.")
+    target: AnyArm = Field(description="The optimizer whose learning rate is open.")
     criterion: Criterion | None = Field(
         None,
         description="What is made equal; none = stationary for a constant lr_schedule, else "
@@ -196,10 +199,16 @@ class MatchSpec(SpecModel):
         wait = SETTLING_TIMES * relaxation_steps(self.source_setting)
         return math.ceil(wait), self.calibration_steps
 
-    @property
-    def rate_name(self) -> RateName:
+    @cached_property
+    def rate_name(self) -> str:
         """The target's open field."""
-        return rate_name(self.target.optimizer)
+        return rate_field(self.target.optimizer, self.training)
+
+    @cached_property
+    def any_rate(self) -> float:
+        """A rate that the target's field takes: its default, where it has one."""
+        optimizer, field = self.target.optimizer, self.rate_name
+        return default_rate(type(self.base), optimizer, field, self.training) or 1.0
 
     @property
     def num_steps(self) -> int:
@@ -250,6 +259,7 @@ class MatchSpec(SpecModel):
             every=self.record_every,
             short_calibration=None if self.calibration_steps is None else self.calibration_window(),
             recorded=recorded,
+            start_rate=None if self.target.has_law else self.any_rate,
             digits=_DIGITS,
         )
 
@@ -267,7 +277,7 @@ class MatchSpec(SpecModel):
     @property
     def target_setting(self) -> OptimizerSetting:
         """Of the target, its learning rate open."""
-        return setting_of(self.target_config(1.0), open_rate=True)
+        return setting_of(self.target_config(self.any_rate), open_rate=True)
 
     def factor(self) -> Factor:
         """The schedule that both share."""
@@ -323,6 +333,12 @@ class MatchSpec(SpecModel):
         return without_unset_training(handler(self))
 
     @model_validator(mode="after")
+    def _optimizers_are_known(self) -> Self:
+        refuse_unknown_arm(self.source, "source", self.training)
+        refuse_unknown_arm(self.target, "target", self.training)
+        return self
+
+    @model_validator(mode="after")
     def _training_has_two_optimizers(self) -> Self:
         if self.training == EXTERNAL:
             raise FieldError(
@@ -332,7 +348,8 @@ class MatchSpec(SpecModel):
             )
         if self.training == IMAGES:
             return self
-        needed = ["optimizer", "steps", rate_name(self.source.optimizer), self.rate_name]
+        rate_of_source = rate_field(self.source.optimizer, self.training)
+        needed = ["optimizer", "steps", rate_of_source, self.rate_name]
         for name in needed:
             if not self.base.has_field(name):
                 raise FieldError(
@@ -376,7 +393,7 @@ class MatchSpec(SpecModel):
         last_seed = self.base.seed + self.replicates + 3 * self.calibration_replicates + fresh
         if last_seed >= 2**31:
             raise FieldError("base.seed", f"base.seed is too large, got {self.base.seed}")
-        self.target_config(1.0)
+        self.target_config(self.any_rate)
         if self.lr_schedule == "cosine_epoch":
             raise FieldError(
                 "base.lr_schedule",
@@ -418,9 +435,22 @@ class MatchSpec(SpecModel):
     def _it_can_end_well(self) -> Self:
         criterion, window = self.chosen_criterion(), self.chosen_window()
         source, target = self.source_setting, self.target_setting
-        if criterion == "stationary" and self.training == IMAGES:
-            refuse_own_stationary(self.source.optimizer)
-        refuse_unmatchable(criterion, self.lr_schedule, self.warmup_steps, source, target)
+        if criterion == "stationary":
+            refuse_own_stationary(self.source, "source")
+            refuse_own_stationary(self.target, "target")
+        refuse_unmatchable(
+            criterion,
+            self.lr_schedule,
+            self.warmup_steps,
+            source,
+            target if self.target.has_law else None,
+        )
+        if not self.target.has_law and not self.max_corrections:
+            raise FieldError(
+                "max_corrections",
+                f"max_corrections must be above 0 for target {self.target.optimizer!r}, whose rate "
+                "nothing predicts: it comes from a package, and calibration finds it; got 0",
+            )
         if self.calibration_steps is not None:
             refuse_short_calibration(
                 self.calibration_steps,

@@ -9,7 +9,6 @@ source over target: positive means that the target moves too slowly. No value is
 from typing import Literal, TypedDict, cast
 
 from ndadam.matching.verdict import VerdictState
-from ndadam.theory.laws import RateName
 from sweeps.records import Sweep
 
 Stage = Literal["source", "calibration", "verdict", "comparison", "done"]
@@ -160,7 +159,7 @@ class MatchResult(TypedDict):
     stage: Stage
     #: Steps done over steps planned as far as known, 0..1; moves when a trial ends.
     progress: float
-    rate_name: RateName
+    rate_name: str
     criterion: str
     level: str
     tolerance: float

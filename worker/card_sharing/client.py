@@ -15,6 +15,7 @@ from worker.card_sharing.protocol import Wire, address_lock
 from worker.card_sharing.stall_watchdog import TURN_LIMIT
 from worker.errors import HostLost
 from worker.report import Report
+from worker.training.in_thread import SILENCE
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,17 +37,39 @@ def hosted_reports(
     idle_seconds: float = IDLE,
     turn_limit: float = TURN_LIMIT,
 ) -> Generator[Report, None, None]:
-    """Have a trial trained by the host at ``address`` and yield its reports.
+    """Have a trial trained by the host at ``address`` and yield its reports: ``hosted_batches``."""
+    limits = {"idle_seconds": idle_seconds, "turn_limit": turn_limit}
+    with closing(hosted_batches(task, address, **limits)) as batches:
+        for batch in batches:
+            yield from batch
 
-    A host is started if none listens, with these limits (``stall_watchdog``). Raises HostLost if
-    the host ends during the trial. What the trial itself raised is raised as a HostedError of the
-    same name. Closing the generator ends the run.
+
+def hosted_batches(
+    task: dict[str, Any],
+    address: Path,
+    *,
+    idle_seconds: float = IDLE,
+    turn_limit: float = TURN_LIMIT,
+) -> Generator[list[Report], None, None]:
+    """Have a trial trained by the host at ``address`` and yield its reports as they come.
+
+    An empty batch says that none has come for ``SILENCE`` since the last one. A host is started if
+    none listens, with these limits (``stall_watchdog``). Raises HostLost if the host ends during
+    the trial. What the trial itself raised is raised as a HostedError of the same name. Closing the
+    generator ends the run.
     """
     limits = ["--idle", str(idle_seconds), "--turn-limit", str(turn_limit)]
+    owes_silence = False
     with closing(_enter(task, address, limits)) as wire:
-        while (message := wire.read()) is not None:
+        while True:
+            if owes_silence and not wire.has_news(SILENCE):
+                owes_silence = False
+                yield []
+            if (message := wire.read()) is None:
+                break
             if "report" in message:
-                yield Report.model_validate(message["report"])
+                yield [Report.model_validate(message["report"])]
+                owes_silence = True
             elif "log" in message:
                 _LOG.log(*message["log"])
             elif "error" in message:

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import select
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -68,6 +69,12 @@ class Wire:
         if not self._read_ahead:
             self._read_ahead = self.receive()
         return self._read_ahead.pop(0) if self._read_ahead else None
+
+    def has_news(self, seconds: float) -> bool:
+        """Wait until ``read`` has something to return; False if nothing has come for so long."""
+        looks = select.poll()  # unlike select, with any number of open files
+        looks.register(self.connection, select.POLLIN)
+        return bool(self._read_ahead or looks.poll(1000 * seconds))
 
     def close(self) -> None:
         self.is_closed = True

@@ -81,6 +81,10 @@ class SavedFolders:
             )
         return None
 
+    def step_of(self, path: Path) -> int:
+        """Return the step at which a whole folder was saved."""
+        return int(json.loads((path / _LIST).read_text("utf-8"))["step"])
+
     def _check(self, path: Path) -> None:
         listed = json.loads((path / _LIST).read_text("utf-8"))
         if listed["config_key"] != self._config_key:

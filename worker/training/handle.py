@@ -174,6 +174,9 @@ class Run:
         Raises CheckpointError if there are checkpoints and none can be used.
         """
         self._restored = self._saved.newest()
+        if self._restored is not None:
+            step = self._saved.step_of(self._restored)
+            _LOG.info("goes on from the checkpoint at step %d", step)
         return self._restored
 
     def record(

@@ -64,11 +64,18 @@ def sweep_of(row: sa.Row[Any]) -> Sweep:
 def _eta_seconds(cells: Mapping[Any, Any], counts: dict[str, int]) -> float | None:
     """Extrapolate the mean time of a finished trial; a running one counts as half done."""
     done = sum(counts[state] for state in _DONE)
-    if cells["state"] != SweepState.RUNNING or cells["num_trials"] is None or not done:
+    if cells["state"] != SweepState.RUNNING or not done:
         return None
     finished = sum(counts[state] for state in TrialState if state.is_finished())
+    total = cells["num_trials"]
+    if total is None:
+        # Of a match only its procedure knows which share of the steps is done.
+        progress = (cells["result"] or {}).get("progress")
+        if not progress:
+            return None
+        total = finished / progress
     running = counts[TrialState.RUNNING]
-    left = max(0.0, cells["num_trials"] - finished - running / 2)
+    left = max(0.0, total - finished - running / 2)
     return float(cells["trial_seconds"] / done * left / max(1, running))
 
 

@@ -140,6 +140,19 @@ def test_a_refused_submission_keeps_what_was_typed(
     assert empty_store.list_sweeps().items == []
 
 
+def test_images_may_have_several_objectives(form_client: TestClient, empty_store: Store) -> None:
+    ends = "[{metric: validation_error}, {metric: train_loss, reference: 3}]"
+    form_client.post("/sweeps/new", data=VALID | {"objectives": ends, "action": "create"})
+
+    [sweep] = empty_store.list_sweeps().items
+    assert [one.metric for one in sweep.objectives] == ["validation_error", "train_loss"]
+    html = form_client.get(f"/sweeps/new?source={sweep.id}").text
+    assert "train_loss" in value_of(html, "objectives")
+    sent = VALID | {"objectives": "[{metric: train_loss}]"}
+    wrong = form_client.post("/sweeps/validate", data=sent).text
+    assert "a single one, train_loss, belongs in objective" in reason_at(wrong, "objectives")
+
+
 def test_fields_are_added_and_removed_without_script(form_client: TestClient) -> None:
     more = form_client.post("/sweeps/new", data={**VALID, "action": "add"}).text
     assert 'aria-label="Remove alpha_s"' in more

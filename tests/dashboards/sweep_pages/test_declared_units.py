@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -22,8 +23,8 @@ HOSTILE = "<b>%{x}</b>|$5_&"
 SPACE = "\N{NARROW NO-BREAK SPACE}"
 
 
-def _seed(store: Store, unit: str, fields: Sequence[str] = ("a", "b", "kind")) -> str:
-    """A finished sweep of ten points that maximizes ``score``; return its id."""
+def _seed(store: Store, unit: str, fields: Sequence[str] = ("a", "b", "kind"), **more: Any) -> str:
+    """A finished sweep of ten points that maximizes ``score``, with more of a spec; its id."""
     a, b, kind = fields
     spec = {
         "training": "games",
@@ -40,6 +41,7 @@ def _seed(store: Store, unit: str, fields: Sequence[str] = ("a", "b", "kind")) -
         },
         "sampler": "random",
         "replicates": 2,
+        **more,
     }
     claim = claimed(store, spec=spec, name="own", num_trials=20)
     for point in range(10):
@@ -279,3 +281,20 @@ def test_trials_of_several_sweeps_have_the_declared_units_that_agree(
     assert f"own ({own})" in page
     assert "<b>%" not in page + plot
     assert json.loads(plot)["layout"]["yaxis"]["title"]["text"] == "score"
+
+
+def test_every_objective_stands_in_the_table_of_trials_and_on_a_trial_s_page(
+    served: tuple[Store, TestClient],
+) -> None:
+    store, _ = served
+    ends = [{"metric": name, "direction": "maximize"} for name in ("score", "size")]
+    several = _seed(store, "points/s", objectives=ends)
+
+    table = _text(served, f"/sweeps/{several}/parts/trials")
+    assert table.count(f"64{SPACE}MiB") == 20
+    assert f"109{SPACE}points/s" in table
+    trial = _text(served, f"/sweeps/{several}/trials/18/parts/overview")
+    assert f"<dt>Size</dt>\n    <dd>64{SPACE}MiB" in trial
+    assert f"109{SPACE}points/s" in trial
+    chosen = _text(served, f"/sweeps/{several}/parts/trials?columns=a")
+    assert "MiB" not in chosen

@@ -7,10 +7,13 @@ from html import unescape
 import pytest
 from starlette.testclient import TestClient
 
+from dashboards.wording.formatting import number
+from sweeps.records import NewTrial
 from sweeps.store.store import Store
 from tests.dashboards import seeding
 from tests.dashboards.conftest import Seeded
 from tests.dashboards.page_reading import open_page
+from worker.report import Report
 
 
 class TestLists:
@@ -373,6 +376,26 @@ class TestMatchPage:
         assert "Waiting for a runner" in text
         answer = empty_client.get(f"/matches/{sweep.id}/plots/curves.json").json()
         assert answer == {"empty": "The curves appear when the first source run has ended."}
+
+    def test_a_match_that_runs_says_what_it_waits_for_and_how_long(
+        self, empty_store: Store, empty_client: TestClient
+    ) -> None:
+        spec = seeding.match_spec()
+        sweep, _ = empty_store.create_sweep("match", spec, name=spec["name"], num_trials=None)
+        claim = empty_store.claim("runner", 3000.0)
+        assert claim is not None
+        begun = empty_client.get(f"/matches/{sweep.id}/parts/verdict").text
+        values = {"seed": 0, "steps": 6000}
+        empty_store.add_trials(claim, [NewTrial(0, 0, {}, values, "key", role="source")])
+        attempt = empty_store.start_attempt(claim, 0)
+        report = Report(step=1200, num_steps=6000, status="running", metrics={"train_loss": 1.0})
+        empty_store.record(claim, 0, attempt.id, [report])
+        text = empty_client.get(f"/matches/{sweep.id}/parts/verdict").text
+
+        assert "The match begins." in begun
+        where = f"trial 0 is at step {number(1200)} of {number(6000)}, about"
+        assert f"0 of 3 trials have ended, {where}" in text
+        assert "Then 1 calibration trial and 3 verdict trials follow." in text
 
     def test_sweeps_and_matches_lead_to_each_other_s_pages(
         self, client: TestClient, seeded: Seeded

@@ -2,12 +2,14 @@
 
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from service.client.client import Client
 from service.contract.analysis import FindingsOut
 from service.contract.outputs import SweepOut, TrialOut
 from service.supervision.home import read_endpoints
+from sweeps.spec.text import load_spec_text
 from tests.project.examples.packages import EXAMPLES, ROOT, Example, install
 
 pytestmark = [pytest.mark.stack, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -38,6 +41,8 @@ GOOD = {
     "tabular-mlp": 0.3,
     "timm-model": 0.3,
 }
+#: Paused while it is trained, and resumed.
+PAUSED = "hf-trainer"
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,10 @@ def seen(service: Client) -> dict[str, Seen]:
         for one in EXAMPLES
         if not one.missing()
     }
+    if not matched_example().missing():
+        match_of(service)
+    pause_in_the_middle(service, ids[PAUSED])
+    service.resume(ids[PAUSED])
     (script,) = [one for one in EXAMPLES if not one.is_package]
     agent = [*NDSWEEP, "agent", ids[script.name], "--url", service.url, "--"]
     binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -119,6 +128,33 @@ def submit(url: str, spec: str) -> str:
     assert answer.status_code == 201, answer.text
     found: str = answer.json()["id"]
     return found
+
+
+def matched_example() -> Example:
+    (found,) = [one for one in EXAMPLES if (one.folder / "match.yaml").exists()]
+    return found
+
+
+def match_of(service: Client) -> SweepOut:
+    """Submit the match of an example, or find it again by its key."""
+    spec = load_spec_text(matched_example().read("match.yaml"))
+    return service.match(spec, idempotency_key="the-match")
+
+
+def pause_in_the_middle(service: Client, sweep_id: str) -> None:
+    """Pause a sweep while a trial is between two reports; it stays paused."""
+    while True:
+        wait_for(lambda: trials_on_their_way(service, sweep_id, "running"), "a trial reports")
+        assert not service.get(sweep_id).finished_at
+        service.pause(sweep_id)
+        wait_for(lambda: service.get(sweep_id).state == "paused", "the sweep is paused")
+        if trials_on_their_way(service, sweep_id, "waiting"):
+            return
+        service.resume(sweep_id)  # those that ran had just begun, or ended with their last report
+
+
+def trials_on_their_way(service: Client, sweep_id: str, state: str) -> list[TrialOut]:
+    return [one for one in service.all_trials(sweep_id) if one.step and one.state == state]
 
 
 def look(service: Client, sweep_id: str) -> Seen:
@@ -208,6 +244,48 @@ def seconds_of(trial: TrialOut) -> float:
     assert trial.finished_at is not None
     assert trial.started_at is not None
     return (trial.finished_at - trial.started_at).total_seconds()
+
+
+def test_a_paused_example_goes_on_from_its_checkpoints(
+    service: Client, seen: dict[str, Seen]
+) -> None:
+    found = seen[PAUSED]
+    sweep_id, spec = found.sweep.id, found.sweep.spec
+    logs = {one.number: service.log(sweep_id, one.number) for one in found.trials}
+    told = re.compile(r"attempt 2 .*goes on from the checkpoint at step (\d+)", re.DOTALL)
+    saved = {n: int(at[1]) for n, text in logs.items() if (at := told.search(text))}
+
+    assert saved
+    assert all(0 < step < found.trials[0].step for step in saved.values())
+    for number in saved:
+        first, *later = service.trial(sweep_id, number).attempts
+        assert (first.state, first.exit_cause) == ("cancelled", "paused")
+        assert later[-1].state == "complete"
+        curve = service.metrics(sweep_id, number)[spec["objective"]["metric"]]
+        assert [step for step, _ in curve] == [20, 40, 60, 80, 100]
+    # Every trial was told once.
+    assert found.sweep.trials["complete"] == len(found.trials) == 4
+
+
+def test_the_optimizers_of_an_example_are_matched(service: Client, seen: dict[str, Seen]) -> None:
+    if missing := matched_example().missing():
+        pytest.skip(f"{', '.join(missing)} not installed, `make install` does it")
+    sweep_id = match_of(service).id
+    wait_for(lambda: service.get_match(sweep_id).finished_at, "the match ends")
+    match = service.get_match(sweep_id)
+    assert match.result is not None
+    verdict = match.result["verdict"]
+    ratio, within = verdict["log_ratio"], math.log1p(match.spec["tolerance"])
+    (rate,) = [row["measured"] for row in match.result["criteria"] if row["chosen"]]
+
+    assert (match.state, match.reason) == ("complete", "all done")
+    assert verdict["state"] == "matched"
+    assert -within < ratio["low"] < ratio["value"] < ratio["high"] < within
+    assert 0.02 < rate["low"] < rate["value"] < rate["high"] < 0.1
+    # What a norm follows is blind to its length, the output is not.
+    assert match.result["classes"]["jointly_invariant"] == 32
+    page = httpx2.get(f"{service.url}/matches/{sweep_id}", timeout=60).text
+    assert verdict["sentence"] in unescape(page)
 
 
 def test_recorded_layers_are_panels(seen: dict[str, Seen]) -> None:

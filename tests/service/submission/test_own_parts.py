@@ -1,6 +1,5 @@
 """Specs whose trials have parts of packages: what submission fills in, and what it refuses."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.cli.train import parse_assignments
-from sweeps.batch.plan import BatchRefused, read_specs
 from sweeps.figures.quantities import quantity
 from sweeps.spec.sweep_spec import SweepSpec
 from sweeps.store.store import Store
@@ -263,14 +261,7 @@ def test_pages_write_fields_of_parts_with_their_owner() -> None:
     assert tuple(quantity(key).short for key in keys) == words
 
 
-def test_a_batch_trains_on_prepared_sets_alone(package: Path, tmp_path: Path) -> None:
-    spec = SPEC | {"sampler": "random", "objective": {"metric": "validation_worst"}}
-    (tmp_path / "spec.json").write_text(json.dumps(spec))
-    with pytest.raises(BatchRefused, match="must be a prepared set in a batch, got 'numbers'"):
-        read_specs([tmp_path / "spec.json"])
-
-
-def test_a_match_has_an_optimizer_of_a_package_as_its_source(
+def test_a_match_has_optimizers_of_packages_on_both_sides(
     client: TestClient, package: Path
 ) -> None:
     match = {
@@ -285,7 +276,11 @@ def test_a_match_has_an_optimizer_of_a_package_as_its_source(
     constant = client.post(
         "/api/v1/matches", json=match | {"base": match["base"] | {"lr_schedule": "constant"}}
     )
-    target = client.post("/api/v1/matches", json=match | {"target": {"optimizer": "two-rates"}})
+    target = client.post(
+        "/api/v1/matches",
+        json=match | {"target": {"optimizer": "two-rates"}, "source": {"optimizer": "sgd"}},
+    )
+    unknown = client.post("/api/v1/matches", json=match | {"target": {"optimizer": "lino"}})
 
     assert made.json()["spec"]["parts"].keys() == {
         "networks/net",
@@ -295,4 +290,6 @@ def test_a_match_has_an_optimizer_of_a_package_as_its_source(
     assert made.json()["spec"]["source"]["optimizer.scalar_lr"] == 0.2
     assert client.get(f"/matches/{made.json()['id']}").status_code == 200
     assert "'two-rates' comes from a package; its curve" in constant.json()["detail"]
-    assert target.json()["fields"][0]["path"] == "target.optimizer"
+    assert target.status_code == 201, target.text
+    assert "optimizers/two-rates" in target.json()["spec"]["parts"]
+    assert unknown.json()["fields"][0]["path"] == "target.optimizer"

@@ -19,6 +19,8 @@ from sweeps.spec.step_shape import exact_shape
 from sweeps.spec.sweep_spec import SweepSpec
 from tests.sweeps.batch.batch_cases import ROOT, spec, write_spec
 from tests.sweeps.sweep_cases import Curves
+from tests.worker.training.installed import on_path
+from tests.worker.training.parts_package import write_parts
 from worker.data.fetch import prepare_digits
 
 
@@ -280,3 +282,27 @@ def test_a_checkout_that_is_not_installed_knows_its_networks() -> None:
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True)
 
     assert found.stdout == "wrn\n", found.stderr
+
+
+def test_data_of_a_package_are_trained_on_for_a_length_in_steps(tmp_path: Path) -> None:
+    base = {"dataset": "numbers", "network": "net", "batch_size": 16}
+    values = {
+        "name": "own",
+        "base": base | {"steps": 20},
+        "space": {"lr": {"kind": "choice", "values": [0.1, 0.2]}},
+        "sampler": "grid",
+        "objective": {"metric": "test_loss"},
+    }
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(values | {"base": base | {"steps": 20, "optimizer": "sgd"}}))
+    epochs = tmp_path / "epochs.json"
+    epochs.write_text(json.dumps(values | {"base": base | {"epochs": 2, "optimizer": "sgd"}}))
+
+    with on_path(write_parts(tmp_path / "package")):
+        runs = plan_runs(read_specs([path]), tmp_path)
+        with pytest.raises(BatchRefused, match="own: steps must be set in a batch") as refused:
+            plan_runs(read_specs([epochs]), tmp_path)
+
+    assert [(run.num_steps, run.config.lr) for run in runs] == [(20, 0.1), (20, 0.2)]
+    assert "which a package registers" in str(refused.value)
+    assert str(refused.value).endswith("got epochs = 2")

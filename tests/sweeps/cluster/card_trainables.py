@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from worker import tune_trainable
-from worker.card_sharing.client import hosted_reports
+from worker.card_sharing.client import hosted_batches
 from worker.report import Report
 
 #: Seconds without a guest after which a host would end by itself: longer than any test.
@@ -25,18 +25,18 @@ def on_cpu(params: dict[str, Any]) -> None:
     tune_trainable.trainable({"task": params["task"] | {"device": "cpu"}})
 
 
-def _hosted(task: dict[str, Any], address: Path) -> Generator[Report, None, None]:
+def _hosted(task: dict[str, Any], address: Path) -> Generator[list[Report], None, None]:
     folder = Path(task["checkpoint_dir"])
     strike = folder.parents[2] / "strike"
     _meet(folder, "arrived", strike)
-    with closing(hosted_reports(task, address, idle_seconds=IDLE)) as reports:
-        for report in reports:
-            yield report
-            # Asked for the next one: this one has reached the driver.
+    with closing(hosted_batches(task, address, idle_seconds=IDLE)) as batches:
+        for batch in batches:
+            yield batch
+            # Asked for the next ones: these have reached the driver.
             (folder / "reported").touch()
-            if strike.exists() and _count(folder, "reported") == 2:
+            if batch and strike.exists() and _count(folder, "reported") == 2:
                 strike.unlink(missing_ok=True)
-                os.kill(report.provenance["pid"], signal.SIGKILL)
+                os.kill(batch[-1].provenance["pid"], signal.SIGKILL)
 
 
 def _meet(folder: Path, name: str, strike: Path) -> None:
@@ -51,4 +51,4 @@ def _count(folder: Path, name: str) -> int:
     return len(list(folder.parent.glob(f"*/{name}")))
 
 
-tune_trainable.hosted_reports = _hosted
+tune_trainable.hosted_batches = _hosted

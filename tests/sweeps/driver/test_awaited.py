@@ -11,6 +11,7 @@ from sweeps.cluster.machines import Machines
 from sweeps.driver.driver import Driver
 from sweeps.records import Demand
 from sweeps.store.store import Store
+from tests.sweeps.match.match_simulation import match_spec
 from tests.sweeps.store_cases import LEASE
 from tests.sweeps.sweep_cases import sweep_spec
 
@@ -88,3 +89,21 @@ def test_machines_that_get_no_trials_are_named_whether_or_not_a_trial_runs(drive
     assert told(driver, FULL) == note
     driver._machines.look(nodes[:1], own="a")
     assert told(driver, FULL) == ""
+
+
+def test_a_match_has_its_closed_form_before_a_trial_has_ended(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    spec = match_spec().model_dump(mode="json")
+    sqlite_store.create_sweep("match", spec, name="m", num_trials=None)
+    claim = sqlite_store.claim("runner-1", LEASE)
+    assert claim is not None
+    driver = Driver(sqlite_store, claim, tmp_path)
+    assert driver._dispatcher.next()
+    driver._watcher._look()
+
+    result = sqlite_store.get_sweep(claim.sweep_id).result
+    assert result is not None
+    assert (result["stage"], result["progress"], result["cost"]) == ("source", 0.0, [])
+    (row,) = [row for row in result["criteria"] if row["chosen"]]
+    assert row["closed_form"] == pytest.approx(0.0447, rel=0.05)

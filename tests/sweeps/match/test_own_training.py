@@ -191,12 +191,79 @@ def test_an_optimizer_of_a_package_is_matched_as_it_was_measured(tmp_path: Path)
     assert result["classes"]["invariant"] > 0
 
 
+PARTS_MATCH = {
+    "name": "own optimizers",
+    "base": {
+        "network": "net",
+        "dataset": "numbers",
+        "batch_size": 16,
+        "steps": 300,
+        "lr_schedule": "constant",
+    },
+    "source": {"optimizer": "sgd", "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0},
+    "target": {"optimizer": "two-rates", "optimizer.scalar_lr": 0.01, "weight_decay": 0.0},
+    "criterion": "equal_mean",
+    "replicates": 2,
+}
+
+
+def test_the_declared_rate_of_an_optimizer_of_a_package_is_found(tmp_path: Path) -> None:
+    with on_path(write_parts(tmp_path / "package")):
+        spec = MatchSpec.model_validate(PARTS_MATCH)
+        result = matched(spec, Training(tmp_path / "trials", "images"))
+        again = MatchSpec.model_validate(spec.model_dump(mode="json"))
+
+    assert again == spec
+    assert result["rate_name"] == "lr"
+    # Nothing predicts its rate: calibration starts at the field's default.
+    assert {row["predicted"] for row in result["criteria"]} == {None}
+    assert result["calibration"][0]["rate"] == 0.05
+    assert result["verdict"]["log_ratio"]["value"] == pytest.approx(0, abs=0.2)
+    # Both are plain SGD in the end.
+    assert result["verdict"]["rate"] == pytest.approx(0.01, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "reason"),
+    [
+        ({"max_corrections": 0}, "max_corrections", "nothing predicts"),
+        ({"criterion": "stationary"}, "criterion", "needs a target whose stationary rate theory"),
+        ({"criterion": "schedule"}, "criterion", "got target 'of a package'"),
+        ({"target": {"optimizer": "two-rates", "lr": 0.1}}, "target.lr", "what the match finds"),
+        ({"target": {"optimizer": "lino"}}, "target.optimizer", "got 'lino'; if a package"),
+        ({"source": {"optimizer": "lino"}}, "source.optimizer", "got 'lino'; if a package"),
+    ],
+)
+def test_what_a_target_of_a_package_cannot_have_is_refused(
+    tmp_path: Path, changes: dict[str, Any], path: str, reason: str
+) -> None:
+    with on_path(write_parts(tmp_path)), pytest.raises(ValidationError) as caught:
+        MatchSpec.model_validate(PARTS_MATCH | changes)
+    (found,) = explain(caught.value)
+
+    assert found["path"] == path
+    assert reason in found["reason"]
+
+
 def test_a_match_of_a_function_comes_back_from_the_store(package: Path) -> None:
     spec = MatchSpec.model_validate(MATCH)
     stored = spec.model_dump(mode="json")
 
     assert stored["training"] == "mine"
     assert MatchSpec.model_validate(stored) == spec
+
+
+def test_a_rate_may_have_a_range_below_one(tmp_path: Path) -> None:
+    narrow = "alpha_v: Annotated[float, Field(gt=0, le=0.5)] = 0.05"
+    source = SOURCE.replace("alpha_v: float = 0.05", narrow).replace(
+        "from typing import Literal",
+        "from typing import Annotated, Literal\n    from pydantic import Field",
+    )
+    with on_path(write_package(tmp_path, source)):
+        spec = MatchSpec.model_validate(MATCH)
+
+    assert spec.target_setting.lr is None
+    assert spec.target_config(0.5).alpha_v == 0.5
 
 
 NO_RATE = SOURCE.replace("alpha_v: float = 0.05", "").replace("config.alpha_v", "0.05")

@@ -334,6 +334,20 @@ class TestProgress:
         store.release(claim, SweepState.COMPLETE, "all done")
         assert store.get_sweep(claim.sweep_id).eta_seconds is None
 
+    def test_the_eta_of_a_match_goes_by_the_steps_that_its_procedure_knows(
+        self, store: Store
+    ) -> None:
+        claim = claimed(store, num_trials=None)
+        store.add_trials(claim, [trial(p) for p in range(2)])
+        run(store, claim, 0, 0.5)
+        before = store.get_sweep(claim.sweep_id)
+
+        store.set_result(claim, {"progress": 0.2})
+
+        assert before.eta_seconds is None
+        eta = store.get_sweep(claim.sweep_id).eta_seconds
+        assert eta == pytest.approx(4 * before.trial_seconds, rel=1e-6)
+
     def test_results_and_reasons_are_announced(self, store: Store) -> None:
         claim = claimed(store)
 

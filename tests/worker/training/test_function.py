@@ -104,7 +104,10 @@ def test_a_function_needs_no_torch(descent: Path, tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_a_stopped_function_goes_on_from_its_checkpoint(descent: Path, tmp_path: Path) -> None:
+def test_a_stopped_function_goes_on_from_its_checkpoint(
+    descent: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="worker")
     whole = list(trial_reports(task(tmp_path / "whole")))
     first = list(trial_reports(task(tmp_path), stop=reached(7, tmp_path)))
     second = list(trial_reports(task(tmp_path)))
@@ -113,6 +116,9 @@ def test_a_stopped_function_goes_on_from_its_checkpoint(descent: Path, tmp_path:
     assert (tmp_path / "trial" / "saved-000001" / "x").read_text().startswith("7 ")
     assert [(r.step, r.metrics) for r in second] == [(r.step, r.metrics) for r in whole]
     assert second[: len(first)] == first
+    assert [text for text in caplog.messages if text.startswith("goes on")] == [
+        "goes on from the checkpoint at step 7"
+    ]
 
 
 def test_reports_that_come_quickly_travel_together(tmp_path: Path) -> None:

@@ -147,6 +147,9 @@ def test_a_service_for_other_machines_starts_with_named_tokens_alone(store, home
         ({"expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
         ({"expires_at": "2090-01-01T00:00:00"}, "expires_at"),
         ({"quotas": {"trials": -1}}, "quotas.trials"),
+        ({"quotas": {"trials": True}}, "quotas.trials"),
+        ({"quotas": {"gpu_hours": True}}, "quotas.gpu_hours"),
+        ({"quotas": {"requests_per_second": "2"}}, "quotas.requests_per_second"),
         ({"quotas": {"sweeps": 1}}, "quotas.sweeps"),
     ],
 )
