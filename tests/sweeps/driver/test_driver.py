@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -284,12 +285,14 @@ def test_a_spec_of_another_version_is_left_to_whoever_took_the_sweep(
 
 
 def test_the_shape_of_the_cluster_is_in_the_store(stack: Stack) -> None:
-    expected = {"nodes": [{"cpus": 2.0, "gpus": 0.0}]}
+    def shapes() -> list[list[dict[str, Any]]]:
+        found = [runner.info["cluster"] for runner in stack.store.runners()]
+        return [shape["nodes"] for shape in found if shape]
 
-    until(
-        lambda: expected in [runner.info["cluster"] for runner in stack.store.runners()],
-        "a runner that says so",
-    )
+    until(shapes, "a runner sees the cluster")
+    (node,) = shapes()[0]
+    assert node.pop("name").startswith(f"{socket.gethostname()} (")
+    assert node == {"cpus": 2.0, "gpus": 0.0}
 
 
 def test_asha_stops_points_early_and_nothing_is_left_of_their_checkpoints(stack: Stack) -> None:
