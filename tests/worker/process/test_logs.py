@@ -13,6 +13,12 @@ import pytest
 from worker.process.logs import FORMAT, JsonFormatter, add_ids, is_json, log_ids
 
 
+@pytest.fixture(autouse=True)
+def of_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have driven a sweep in it."""
+    monkeypatch.setattr("worker.process.logs._PROCESS_IDS", {})
+
+
 def written(message: str, *arguments: Any, ids: dict[str, Any] | None = None, **more: Any) -> Any:
     """What the formatter of a worker makes of a record."""
     log = logging.getLogger("tests")
