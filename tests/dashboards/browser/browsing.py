@@ -20,6 +20,8 @@ from playwright.sync_api import (
 #: What the pages promise: a report is seen within two seconds. A busy test machine gets more.
 SOON_MS = 180_000
 _EMPTY = "http://127.0.0.1/empty"
+#: Or the browser asks for one, and complains to whoever has the page next.
+_NO_ICON = '<link rel="icon" href="data:,">'
 DESK: ViewportSize = {"width": 1280, "height": 900}
 expect.set_options(timeout=SOON_MS)
 #: A plot that is drawn or says why not. XPath is the browser's own; ``:has`` is Playwright's, and
@@ -73,7 +75,7 @@ def watching(context: BrowserContext) -> Iterator[Watched]:
             page.remove_listener(event, listener)
         page.unroute_all(behavior="ignoreErrors")
         # Of the same site as the pages: for one of another, Chromium would start a process.
-        page.route(_EMPTY, lambda route: route.fulfill(content_type="text/html", body=""))
+        page.route(_EMPTY, lambda route: route.fulfill(content_type="text/html", body=_NO_ICON))
         page.goto(_EMPTY)
         page.unroute_all()
         page.emulate_media(media="null", color_scheme="null")
