@@ -47,9 +47,10 @@ check: install
 
 # Every test, file by file in JOBS processes. ARGS="-k name" runs some, ARGS="FILE -n 0" in one process.
 # Installs a browser if there is none; if that fails, the browser's tests are skipped (in CI: fail).
+# A process that crashes ends the run: pytest-xdist gives its files to another, which then waits forever.
 test: install
 	@$(BIN)/python -m tests.install_browser
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(ARGS)
 
 # Kill every process at every moment, simulate outages, and kill at random fifty times: most of an hour.
 faults: install

@@ -196,9 +196,22 @@ def _ray(info: dict[str, Any]) -> ServicePartOut:
     if not any(node.cpus for node in shape.nodes):
         return part("down", "the cluster has no machine that offers a CPU; sweeps wait for one")
     # Counts alone: machines' names are nobody's business without a token.
-    all_of = total(shape.nodes)
-    machines = f"{len(shape.nodes)} machine{'' if len(shape.nodes) == 1 else 's'}"
-    return part("ok", f"{machines} with {all_of.cpus:g} CPUs and {all_of.gpus:g} GPUs")
+    refused = _machines(len(shape.nodes) - len(shape.usable))
+    if not any(node.cpus for node in shape.usable):
+        return part("down", f"no machine is fit for trials ({refused} refused; {_WHY})")
+    all_of = total(shape.usable)
+    used = f"{_machines(len(shape.usable))} with {all_of.cpus:g} CPUs and {all_of.gpus:g} GPUs"
+    if len(shape.usable) < len(shape.nodes):
+        return part("degraded", f"{used}; {refused} refused ({_WHY})")
+    return part("ok", used)
+
+
+#: Where the reason of a refusal stands, which names the machine.
+_WHY = "GET /api/v1/machines says why"
+
+
+def _machines(count: int) -> str:
+    return f"{count} machine{'' if count == 1 else 's'}"
 
 
 def _mlflow(info: dict[str, Any], waits: Waits) -> ServicePartOut:

@@ -11,6 +11,7 @@ from ndadam.networks.wide_resnet import WideResNet
 from worker.config import registry
 from worker.config.part_declarations import DataFacts
 from worker.config.train_config import FieldError, TrainConfig
+from worker.networks.narrow_shortcuts import use_channels_last
 
 
 def wide_resnet(config: TrainConfig, num_classes: int, in_channels: int) -> nn.Module:
@@ -53,7 +54,7 @@ def build_network(
                 "network", f"{own.title} must return a torch module, got {type(model).__name__}"
             )
         model = model.to(device)
-        return model.to(memory_format=torch.channels_last) if len(data.shape) == 3 else model
+        return use_channels_last(model) if len(data.shape) == 3 else model
     if data is not None and len(data.shape) != 3:
         raise FieldError(
             "network",
@@ -63,4 +64,4 @@ def build_network(
     build = registry.load("networks", config.network)
     found: nn.Module = build(config, num_classes, in_channels)
     # The layout of the images: 10 to 25 % faster than channels first on a CPU too.
-    return found.to(device).to(memory_format=torch.channels_last)
+    return use_channels_last(found.to(device))

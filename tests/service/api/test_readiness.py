@@ -119,6 +119,10 @@ def test_a_lease_has_the_age_since_it_was_renewed(service, readiness):
     assert "leases were renewed 9 s ago" in part(readiness, "runner").detail
 
 
+FIT = {"cpus": 8.0, "gpus": 1.0, "name": "gpu6"}
+UNFIT = {"cpus": 4.0, "gpus": 0.0, "name": "gpu7", "refused": "its home is another folder"}
+
+
 @pytest.mark.parametrize(
     ("said", "state", "words"),
     [
@@ -126,6 +130,12 @@ def test_a_lease_has_the_age_since_it_was_renewed(service, readiness):
         ({"cluster": None}, "degraded", "no driver is connected"),
         ({"cluster": {"nodes": []}}, "down", "no machine"),
         ({"cluster": {"nodes": [{"cpus": 0.0, "gpus": 0.0}]}}, "down", "no machine"),
+        (
+            {"cluster": {"nodes": [FIT, UNFIT, UNFIT]}},
+            "degraded",
+            "1 machine with 8 CPUs and 1 GPUs; 2 machines refused (GET /api/v1/machines",
+        ),
+        ({"cluster": {"nodes": [UNFIT]}}, "down", "fit for trials (1 machine refused; GET"),
     ],
 )
 def test_ray_is_what_the_runner_sees(service, readiness, said, state, words):

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ndadam.theory.prediction import stationary_effective_lr, step_ratio
-from sweeps.match.match_spec import Arm
+from sweeps.match.arms import AnyArm
 from sweeps.match.proposer import MatchProposer
 from sweeps.search.protocol import Finished, Wait
 from tests.sweeps.match.match_simulation import World, match_spec, run
@@ -222,7 +222,7 @@ def test_the_schedule_criterion_follows_the_source_all_the_way():
 
 
 def test_adamw_can_be_the_target():
-    spec = match_spec(target=Arm(optimizer="adamw", weight_decay=1.0), base={"steps": 3500})
+    spec = match_spec(target=AnyArm(optimizer="adamw", weight_decay=1.0), base={"steps": 3500})
     world = World()
     result = run(spec, world)[0].result()
 
