@@ -1,4 +1,4 @@
-"""``make test`` runs twelve kills and the signals; ``make faults`` (FAULTS=all) runs everything."""
+"""``make test`` runs six kills and the signals; ``make faults`` (FAULTS=all) runs everything."""
 
 import os
 
