@@ -116,12 +116,64 @@ def sharded_through_rows(rank):
     torch.testing.assert_close(rows, torch.ones(4))
 
 
+def sharded_in_half_precision(rank):
+    """Layers compute in bf16, their weights and moments stay float32 shards of unit vectors."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    model = fully_shard(make_model().float(), mp_policy=policy)
+    optimizer = NDAdam(param_groups(model))
+    whole = make_model().float()
+    expected = NDAdam(param_groups(whole))
+    for step in range(STEPS):
+        for net, stepped, part in (
+            (model, optimizer, slice(rank * 4, rank * 4 + 4)),
+            (whole, expected, slice(None)),
+        ):
+            stepped.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=net is whole):
+                net(batch(step)[part].float()).float().square().mean().backward()
+            stepped.step()
+
+    for p, q in zip(model.parameters(), whole.parameters(), strict=True):
+        assert (p.dtype, optimizer.state[p]["exp_avg"].dtype) == (torch.float32, torch.float32)
+        # Gradients are those of bf16 layers, of half a batch here: equal to their rounding.
+        torch.testing.assert_close(p.full_tensor(), q, rtol=0, atol=0.02)
+    w = model[0].weight.full_tensor().flatten(1)
+    torch.testing.assert_close(w.norm(dim=1), torch.ones(4))
+
+
+def saved(rank, folder):
+    """What the next world size loads: see below."""
+    import torch.distributed.checkpoint as checkpoints
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(make_model())
+    optimizer = NDAdam(param_groups(model))
+    train(model, optimizer, slice(rank * 4, rank * 4 + 4))
+    checkpoints.save(state_of(get_state_dict, model, optimizer), checkpoint_id=folder)
+
+
+def state_of(get_state_dict, model, optimizer):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state}
+
+
 CASES = {
-    f.__name__: f for f in (data_parallel, sharded_along_rows, state_divided, sharded_through_rows)
+    f.__name__: f
+    for f in (
+        data_parallel,
+        sharded_along_rows,
+        state_divided,
+        sharded_through_rows,
+        sharded_in_half_precision,
+        saved,
+    )
 }
 
 
-def process(rank, port, results):
+def process(rank, port, results, folder):
     """Run every case; the results are the names of those that passed, and tracebacks."""
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, 2, timeout=datetime.timedelta(seconds=300))
@@ -129,7 +181,7 @@ def process(rank, port, results):
     outcome = {}
     for name, case in CASES.items():
         try:
-            case(rank)
+            case(rank, folder) if case is saved else case(rank)
             outcome[name] = "passed"
         except BaseException:
             outcome[name] = traceback.format_exc()
@@ -138,12 +190,20 @@ def process(rank, port, results):
 
 
 @pytest.fixture(scope="module")
-def outcomes():
+def folder(tmp_path_factory):
+    """Where two processes save a checkpoint."""
+    return str(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder):
     """What each of two processes says about each case."""
     store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    workers = [context.Process(target=process, args=(rank, store.port, results)) for rank in (0, 1)]
+    workers = [
+        context.Process(target=process, args=(rank, store.port, results, folder)) for rank in (0, 1)
+    ]
     try:
         for worker in workers:
             worker.start()
@@ -159,3 +219,27 @@ def outcomes():
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes(case, outcomes):
     assert [outcome[case] for outcome in outcomes] == ["passed", "passed"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_a_checkpoint_of_two_processes_goes_on_in_one(outcomes, folder):
+    import torch.distributed.checkpoint as checkpoints
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    assert [outcome["saved"] for outcome in outcomes] == ["passed", "passed"]
+    model = make_model()
+    optimizer = NDAdam(param_groups(model, alpha_v=0.1))
+    state = state_of(get_state_dict, model, optimizer)
+    checkpoints.load(state, checkpoint_id=folder, no_dist=True)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    other, expected = alone()
+
+    assert optimizer.param_groups[0]["lr"] == expected.param_groups[0]["lr"]
+    for net, stepped in ((model, optimizer), (other, expected)):
+        train(net, stepped)
+    assert_close(model.parameters(), other.parameters())
